@@ -256,7 +256,8 @@ impl Connections {
 
     fn connection(&self, (link, pool_slot): NewConnection) -> Arc<Connection> {
         let Link { halves, generation, validity, .. } = link;
-        let (latest_reply, host) = (Arc::clone(&self.latest_reply), Arc::clone(&self.host));
+        let latest_reply = Arc::clone(&self.latest_reply);
+        let host = Arc::clone(&self.host);
         let on_reply = move |sent: Tick| {
             latest_reply.fetch_max(sent.as_nanos(), Ordering::AcqRel);
             host.record_round_trip(sent);

@@ -38,7 +38,7 @@ struct Exchange<'a> {
     /// The deadline, unless a majority decides earlier.
     latest: Tick,
     node_timeout: Duration,
-    /// So many nodes are a majority.
+    /// The number of nodes that are a majority.
     need: usize,
     /// The nodes whose yes counts. `None` if all nodes are awaited.
     votes: Option<NodeFilter<'a>>,
@@ -79,12 +79,11 @@ impl Nodes {
             Awaits::Majority(votes) if self.len() > 1 => Some(votes),
             _ => None,
         };
-        let (round, is_single) = (Round::new(targets.len()), calls.len() <= 1);
         let mut exchange = Exchange {
             nodes: self,
             clock,
-            round,
-            is_single,
+            round: Round::new(targets.len()),
+            is_single: calls.len() <= 1,
             started,
             deadline,
             latest: deadline,
@@ -221,7 +220,8 @@ impl Exchange<'_> {
 
     /// Sends the call if there is a connection for it. `index`: its place in the round, if its outcome is awaited.
     fn send(&self, index: Option<usize>, target: &Target, server: &Server, prompt: bool) -> Option<TargetState> {
-        let (call, now) = (&target.call, self.clock.now());
+        let call = &target.call;
+        let now = self.clock.now();
         let connection = server.connections(call).choose(call, prompt, now)?;
         // A slow server gets no second copy of a release that is still unanswered.
         let is_release = call.script.purpose == Purpose::Release;
@@ -274,8 +274,11 @@ impl Exchange<'_> {
     ///
     /// A call that is not answered then may be executed. What is sent there later stands behind it, on the same
     /// connection. A call whose connection broke is sent once more, and awaited.
+    ///
+    /// `came`: the number of outcomes that had come before they were taken.
     fn shorten(&mut self, targets: &[Target], came: usize) {
-        let (Some(votes), need) = (self.votes, self.need) else { return };
+        let Some(votes) = self.votes else { return };
+        let need = self.need;
         let said = |no: bool| {
             let is_it = |target: &&Target| match &target.state {
                 TargetState::Done(Ok(value)) => is_no(value) == no && (no || votes(target.node)),

@@ -12,7 +12,6 @@ use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
 use super::identities::{Identity, ServerIdentities};
 use super::link::{Dial, Link};
-
 use super::status::{ServerStatus, StatusChange, Step};
 use super::transport::drain::Drain;
 use super::{Background, Failure, FailureKind, Login, Value, handshake, redis_reply};

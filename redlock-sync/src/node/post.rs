@@ -46,8 +46,8 @@ impl Nodes {
     pub(crate) fn post(&self, call: &Arc<Call>, on_answers: OnAnswers) {
         let results = self.all.iter().map(|_| None).collect();
         let state = PostState { results, duplicate: false, on_answers: Some(on_answers) };
-        let (call, started) = (Arc::clone(call), self.context.clock.now());
-        let posted = Arc::new(PostedRelease { call, started, state: Mutex::new(state) });
+        let started = self.context.clock.now();
+        let posted = Arc::new(PostedRelease { call: Arc::clone(call), started, state: Mutex::new(state) });
         for (node, member) in self.all.iter().enumerate() {
             match member.server_for(&posted.call) {
                 Some(server) => posted.send(node, &server, None),
@@ -67,7 +67,8 @@ impl PostedRelease {
         let needs_source = first.is_some() || server.needs_source(&self.call, &connection);
         let form = if needs_source { Form::Source } else { Form::Digest };
         let payload = Payload { call: Arc::clone(&self.call), checks: sent.checks, form, asks: false };
-        let (posted, server) = (Arc::clone(self), Arc::clone(server));
+        let posted = Arc::clone(self);
+        let server = Arc::clone(server);
         let callback = move |outcome| posted.ended(node, &server, sent, first, outcome);
         connection.send(&payload, Recipient::Callback(Box::new(callback)), false);
     }
@@ -86,7 +87,10 @@ impl PostedRelease {
                 return self.send(node, server, Some(FirstEnd::UnknownScript));
             }
             Some(Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. }) => {
-                server.record_reply_quietly(&self.call, &sent, redis_reply::read(&said))
+                let result = server.note_reply(&self.call, &sent, redis_reply::read(&said));
+                // This thread must not run code of users, such as a logger.
+                server.host.tell_status_soon();
+                result
             }
             Some(Outcome::Disconnected { was_written, why }) => {
                 server.connection_broke(sent.generation);

@@ -115,9 +115,8 @@ impl Server {
     /// True if the call must carry the script's source on this connection.
     ///
     /// If an unanswered call there brings the source, the server knows the script before it executes a release behind
-    /// it. Otherwise each of many releases would carry the source to a server that hangs. They would fill the socket,
-    /// and the threads that drop guards would wait. If the server refuses that call, the release fails with `NOSCRIPT`,
-    /// and the backlog repeats it.
+    /// it. Otherwise each of many releases would carry the source to a server that hangs. If the server refuses that
+    /// call, the release fails with `NOSCRIPT`, and is sent again with its source.
     pub(super) fn needs_source(&self, call: &Call, connection: &Connection) -> bool {
         self.is_unknown(call) && !(call.script.purpose == Purpose::Release && connection.has_source_of(call))
     }
@@ -154,20 +153,13 @@ impl Server {
         result
     }
 
-    /// Like [`record_reply`](Server::record_reply), for a thread that must not run code of users: a background thread
-    /// logs the change.
-    pub(super) fn record_reply_quietly(
+    /// The same without the log.
+    pub(super) fn note_reply(
         &self,
         call: &Call,
         sent: &Transmission,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
-        let result = self.note_reply(call, sent, result);
-        self.host.tell_status_soon();
-        result
-    }
-
-    fn note_reply(&self, call: &Call, sent: &Transmission, result: Result<Value, Failure>) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
                 if self.known.load(Ordering::Acquire) & call.script.bit == 0 {

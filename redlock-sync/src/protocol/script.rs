@@ -64,7 +64,8 @@ macro_rules! scripts {
                 $($(include_str!(concat!("lua/", $before, ".lua")),)+)?
                 include_str!(concat!("lua/", $file, ".lua"))
             );
-            Script { bit: 1 << Number::$ident as u32, kin: kin($file), $($($field: $value,)+)? ..Script::new($operation, source) }
+            let known = Script::new($operation, source);
+            Script { bit: 1 << Number::$ident as u32, kin: kin($file), $($($field: $value,)+)? ..known }
         });)+
 
         /// The place of each script in this list. A set of scripts is one `u64`, so there are at most 64.

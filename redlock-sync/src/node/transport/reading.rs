@@ -73,7 +73,7 @@ impl Connection {
             match framer.take_reply() {
                 Ok(None) => break,
                 Ok(Some(reply)) => match state.queue.assign(reply, &mut outcomes) {
-                    // That of a `WAIT` is in the future.
+                    // The time of a `WAIT` is in the future.
                     Some(sent) => latest = Some(sent.min(now)),
                     None => result = Err(Broken::Closed("sent a reply that no call expects".into())),
                 },
