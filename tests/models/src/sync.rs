@@ -120,11 +120,15 @@ impl fmt::Debug for Condvar {
     }
 }
 
+/// The scheduler chooses the next thread at each step anyway.
+pub(crate) const YIELDS: usize = 0;
+
 /// Replaces `std::thread`. It counts the threads that the library has started.
 pub(crate) mod thread {
     use std::io;
 
     use shuttle::thread::JoinHandle;
+    pub(crate) use shuttle::thread::yield_now;
 
     use crate::world;
 

@@ -31,8 +31,8 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
-/// A thread that has worked on replies for longer than this may get no processor time. Others do not wait until it
-/// writes their calls.
+/// A thread that has been at work for longer than this may get no processor time. Others do not wait until it writes
+/// their calls.
 pub(super) const AT_WORK: Duration = Duration::from_millis(1);
 
 /// A thread writes this many packets for others. The drain thread writes the rest.
@@ -92,7 +92,9 @@ pub(super) struct State {
     pub(super) queue: CallQueue,
     pub(super) reader: Option<Reader>,
     pub(super) writer: Option<Writer>,
-    /// Since when the thread with the reading half works on replies. `None` while it waits for bytes.
+    /// Since when the thread with the reading half works on replies, or, if the half lies here, since when a thread has
+    /// been on its way to take it. That thread writes before it reads, so calls gather meanwhile. `None` while a thread
+    /// waits for bytes, or if nobody shall read.
     pub(super) at_work: Option<Tick>,
     /// The drain thread looks after this connection.
     pub(super) is_drained: bool,
@@ -129,9 +131,17 @@ impl State {
         self.queue.has_unwritten() || self.writer.as_ref().is_some_and(Writer::has_rest)
     }
 
+    /// True if a thread writes all calls in a moment.
+    pub(super) fn is_at_work(&self, now: Tick) -> bool {
+        self.at_work.is_some_and(|since| now.since(since) < AT_WORK)
+    }
+
     /// Chooses the thread that reads next, if none does. It must be notified once the state is unlocked.
-    pub(super) fn next_reader(&self) -> Option<Arc<Condvar>> {
-        self.reader.as_ref().and_then(|_| self.queue.next_reader())
+    pub(super) fn next_reader(&mut self, now: Tick) -> Option<Arc<Condvar>> {
+        self.reader.as_ref()?;
+        let next = self.queue.next_reader();
+        self.at_work = next.as_ref().map(|_| now);
+        next
     }
 }
 
@@ -266,7 +276,7 @@ impl Connection {
         if !self.is_busy() {
             self.note_oldest(&state);
         }
-        if flushes && state.at_work.is_none_or(|since| now.since(since) >= AT_WORK) {
+        if flushes && !state.is_at_work(now) {
             self.write(state);
         }
         number

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::call_queue::Outcomes;
-use super::connection::{AT_WORK, Connection, RETRY, Reader, UseGuard, Writer, deliver};
+use super::connection::{Connection, RETRY, Reader, State, UseGuard, Writer, deliver};
 use super::framer::{Framer, Garbled};
 use super::halves::Broken;
 use super::round::Round;
@@ -23,11 +23,22 @@ impl Connection {
         self.state.lock().reader.take()
     }
 
+    /// True if another thread has the reading half, or was woken to take it. If the second thread got the half before
+    /// that one, that one would have been woken in vain. After an eighth of a node timeout it may.
+    fn is_away(&self, state: &State, now: Tick) -> bool {
+        state.reader.is_none() || state.at_work.is_some_and(|since| now.since(since) < self.node_timeout / 8)
+    }
+
     /// Reads until the call of this round has its outcome, or until the deadline. Returns false at once if another
-    /// thread reads.
-    pub(super) fn read_for(self: &Arc<Self>, round: &Round, index: usize, until: Tick) -> bool {
-        let Some(mut reader) = self.take_reader() else { return false };
+    /// thread reads, or shall read. `was_woken`: this thread was woken to read.
+    pub(super) fn read_for(self: &Arc<Self>, round: &Round, index: usize, until: Tick, was_woken: bool) -> bool {
         let mut began = self.setting.clock.now();
+        let mut state = self.state.lock();
+        if !was_woken && self.is_away(&state, began) {
+            return false;
+        }
+        let Some(mut reader) = state.reader.take() else { return false };
+        drop(state);
         while round.awaits(index) {
             let (has_read, now) = self.read(&mut reader, until);
             // A read that began after the deadline took what had already arrived.
@@ -100,7 +111,7 @@ impl Connection {
             return;
         }
         state.reader = Some(reader);
-        let next = state.next_reader();
+        let next = state.next_reader(self.setting.clock.now());
         let has_unwritten = state.has_unwritten();
         drop(state);
         notify(next);
@@ -111,18 +122,19 @@ impl Connection {
 
     /// Wakes the thread that reads next, if no thread reads.
     pub(super) fn wake_a_reader(&self) {
-        let next = self.state.lock().next_reader();
+        let next = self.state.lock().next_reader(self.setting.clock.now());
         notify(next);
     }
 
-    /// Marks that the thread of this call sleeps until another one reads for it. Returns for how long, or `None` if no
-    /// thread reads.
+    /// Marks that the thread of this call sleeps until another one reads for it. Returns for how long, or `None` if it
+    /// can read by itself.
     ///
-    /// The thread that reads may get no processor time, while calls wait until it writes them. So the sleeping thread
-    /// looks again soon, and writes them itself.
+    /// The thread that reads, or shall read, may get no processor time, while calls wait until it writes them. So the
+    /// sleeping thread looks again soon, and writes them itself.
     pub(super) fn may_sleep(self: &Arc<Self>, number: u64) -> Option<Duration> {
+        let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        if state.reader.is_some() {
+        if !self.is_away(&state, now) {
             return None;
         }
         state.queue.mark_asleep(number);
@@ -130,8 +142,8 @@ impl Connection {
         if !state.has_unwritten() {
             return Some(longest);
         }
-        if state.at_work.is_some_and(|since| self.setting.clock.now().since(since) < AT_WORK) {
-            return Some(AT_WORK.min(longest));
+        if state.is_at_work(now) {
+            return Some(longest / 2);
         }
         self.write(state);
         Some(longest)

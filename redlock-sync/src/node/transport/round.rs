@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::framer::WireReply;
 use super::halves::Broken;
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, YIELDS, thread};
 
 /// What became of a call.
 #[derive(Clone, Debug)]
@@ -100,6 +100,11 @@ impl Waiter {
         self.came < self.enough
             && !self.slots.iter().any(may_be_repeated)
             && self.slots.iter().any(|slot| matches!(slot, Slot::Awaited))
+    }
+
+    /// True while the thread has nothing to do.
+    fn sleeps(&self) -> bool {
+        self.is_asleep && self.is_pending()
     }
 }
 
@@ -199,12 +204,17 @@ impl Round {
     }
 
     /// Sleeps until an outcome ends the wait, or the thread shall read, or until then. Without `until` it does not
-    /// sleep.
+    /// sleep. Mostly the outcome comes in a moment: a thread that lets others run first rarely has to be woken.
     pub(super) fn sleep(&self, changed: &Arc<Condvar>, until: Option<Tick>, clock: &dyn Clock) {
+        for _ in 0..YIELDS {
+            if until.is_none() || !self.waiter.lock().sleeps() {
+                break;
+            }
+            thread::yield_now();
+        }
         let mut waiter = self.waiter.lock();
         if let Some(until) = until
-            && waiter.is_asleep
-            && waiter.is_pending()
+            && waiter.sleeps()
         {
             clock.wait_until(changed, &mut waiter, until);
         }

@@ -5,11 +5,12 @@
 //! as somebody sleeps:
 //!
 //! 1. The thread goes to sleep only after it has seen, under the mutex of each of these connections, that the reading
-//!    half is away. Under the same mutex it has marked its call. Who brings the half back finds the mark.
+//!    half is away: another thread has it, or was woken to take it. Under the same mutex it has marked its call. Who
+//!    brings the half back finds the mark.
 //! 2. A thread that was woken to read either takes the half, or wakes the next one ([`pass_on`]), or finds that another
 //!    thread has taken it. That thread will bring it back.
 //! 3. The thread that was woken may get no processor time. So each sleeping thread looks again after an eighth of a
-//!    node timeout, and takes a half that lies there.
+//!    node timeout. It then takes a half that has lain there for as long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,19 +70,21 @@ fn read_in_turn(round: &Round, sent: &[SentCall], by: Tick, slice: Duration, clo
     for SentCall { index, connection, .. } in sent {
         if round.awaits(*index) {
             let until = if sent.len() > 1 { by.min(clock.now().after(slice)) } else { by };
-            pass_on(round, sent, |other| !Arc::ptr_eq(other, connection));
-            has_read |= connection.read_for(round, *index, until);
+            let was_woken = pass_on(round, sent, |other| !Arc::ptr_eq(other, connection));
+            has_read |= connection.read_for(round, *index, until, was_woken);
         }
     }
     has_read
 }
 
-/// Wakes other threads to read from these connections, if this thread was woken to do so.
-fn pass_on(round: &Round, sent: &[SentCall], from: impl Fn(&Arc<Connection>) -> bool) {
-    if round.take_reads_next() {
+/// Wakes other threads to read from these connections, if this thread was woken to do so. Returns whether it was.
+fn pass_on(round: &Round, sent: &[SentCall], from: impl Fn(&Arc<Connection>) -> bool) -> bool {
+    let was_woken = round.take_reads_next();
+    if was_woken {
         let others = sent.iter().filter(|call| from(&call.connection));
         others.for_each(|call| call.connection.wake_a_reader());
     }
+    was_woken
 }
 
 /// Sleeps until an outcome ends the wait, or the thread shall read, or until it looks again. Returns at once if the
