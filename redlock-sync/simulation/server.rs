@@ -70,6 +70,7 @@ impl Command {
         };
         match words {
             [b"EVALSHA", digest, rest @ ..] => script(digest, rest, false),
+            [b"EVAL", b"return 1", b"0"] | [b"PING"] => Command::Ping,
             [b"EVAL", source, rest @ ..] => script(source, rest, true),
             [b"SET", key, token, b"NX", b"PX", ms] => {
                 let execution =
@@ -78,7 +79,6 @@ impl Command {
             }
             [b"SUBSCRIBE", channel] => Command::Subscribe(text(channel)),
             [b"INFO", _] => Command::Info,
-            [b"PING"] => Command::Ping,
             [b"WAIT", b"1", ms] => Command::Wait(text(ms).parse::<Time>().unwrap() * MS),
             _ => panic!("no node knows {words:?}"),
         }

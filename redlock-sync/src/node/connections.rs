@@ -143,7 +143,7 @@ impl Connections {
     /// True if the connection may get new calls.
     fn is_usable(&self, one: &Connection, now: Tick) -> bool {
         let has_run_out = one.validity().is_some_and(|(_, end)| now >= end);
-        !one.is_closed() && one.generation() >= self.host.generation() && !has_run_out
+        !one.is_closed() && one.master_changes() >= self.host.master_changes() && !has_run_out
     }
 
     /// True if a call that may set this token is unanswered.
@@ -228,6 +228,15 @@ impl Connections {
         }
     }
 
+    /// True if the server has answered a call within a node timeout, and the connection can still be used. Not asked in
+    /// memory, where `order` connects with the mutex locked.
+    pub(crate) fn are_alive(&self) -> bool {
+        let now = self.host.context.clock.now();
+        self.host.server.may_wait()
+            && self.has_answered_since(now.before(self.node_timeout))
+            && self.open.lock().used().any(|one| self.is_usable(one, now))
+    }
+
     fn order(&self, open: &mut OpenConnections, now: Tick) {
         let has_room = open.all().count() < open.places.len() + MAX_OLD;
         if has_room
@@ -255,7 +264,7 @@ impl Connections {
     }
 
     fn connection(&self, (link, pool_slot): NewConnection) -> Arc<Connection> {
-        let Link { halves, generation, validity, .. } = link;
+        let Link { halves, master_changes, validity, .. } = link;
         let latest_reply = Arc::clone(&self.latest_reply);
         let host = Arc::clone(&self.host);
         let on_reply = move |sent: Tick| {
@@ -269,7 +278,7 @@ impl Connections {
             wait: wait_command(context.settings.min_replicas_ack, self.node_timeout),
             drain: Arc::clone(&context.drain),
             on_reply: Box::new(on_reply),
-            generation,
+            master_changes,
             validity,
         };
         Connection::new(halves, pool_slot, setting)

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::known_scripts::PermissionCheck;
 use super::members::Node;
-use super::server::{Server, Transmission};
+use super::server::Server;
 use super::set::Nodes;
-use super::status::Step;
 use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
 use super::transport::call_queue::{Form, Payload, Progress};
 use super::transport::connection::time_at_lowest_rate;
@@ -229,8 +229,10 @@ impl Exchange<'_> {
             let failure = timed_out(Executed::Maybe, "has not answered the same release, which was sent earlier");
             return Some(TargetState::Done(Err(server.host.with_server(failure))));
         }
-        let sent = server.transmission(call, connection.generation(), target.route.first_keys_only);
-        let checks = sent.checks;
+        // A call with only its first keys checks nothing.
+        let may_check = !target.route.first_keys_only;
+        let check = if may_check { server.host.scripts.needs_check(call.script) } else { None };
+        let checks = check.is_some();
         let form = match call.set_nx {
             _ if target.needs_source || server.needs_source(call, &connection) => Form::Source,
             Some(lease) if !checks && target.is_first() => Form::SetNx { lease },
@@ -239,7 +241,7 @@ impl Exchange<'_> {
         let payload = Payload { call: Arc::clone(call), checks, form, asks: target.route.asks };
         let to = index.map_or(Recipient::Nobody, |index| self.round.recipient(index));
         let number = connection.send(&payload, to, !self.is_single && index.is_some());
-        Some(TargetState::Sent { connection, number, sent })
+        Some(TargetState::Sent { connection, number, check })
     }
 
     /// Handles the calls that have an outcome.
@@ -247,22 +249,20 @@ impl Exchange<'_> {
         let is_sent = |target: &Target| matches!(target.state, TargetState::Sent { .. });
         for (i, target) in targets.iter_mut().enumerate().filter(|(_, target)| is_sent(target)) {
             let Some(outcome) = self.round.take(i) else { continue };
-            let TargetState::Sent { sent, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
+            let TargetState::Sent { check, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
                 continue;
             };
             let Some(server) = target.server.clone() else { continue };
             let state = match outcome {
-                Outcome::Replied(said) => self.after_reply(i, target, &server, &sent, &said),
+                Outcome::Replied(said) => self.after_reply(i, target, &server, check, &said),
                 Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.nodes.context.settings.min_replicas_ack;
                     let result =
                         replicas::checked_result(redis_reply::read(&said), redis_reply::read(&replicas), least, waited);
-                    Some(TargetState::Done(server.record_reply(&target.call, &sent, result)))
+                    Some(TargetState::Done(server.record_reply(&target.call, check, result)))
                 }
-                Outcome::Disconnected { was_written, why } => {
-                    after_disconnect(target, &server, sent.generation, was_written, &why)
-                }
+                Outcome::Disconnected { was_written, why } => after_disconnect(target, &server, was_written, &why),
             };
             target.set_state(state.unwrap_or(TargetState::Unsent));
         }
@@ -307,10 +307,11 @@ impl Exchange<'_> {
         i: usize,
         target: &mut Target,
         server: &Arc<Server>,
-        sent: &Transmission,
+        check: Option<PermissionCheck>,
         said: &WireReply,
     ) -> Option<TargetState> {
         if redis_reply::is_noscript(said) && !target.needs_source {
+            server.host.scripts.forget();
             target.needs_source = true;
             self.deadline = self.deadline.after(body_time(&target.call));
             return self.send(Some(i), target, server, false);
@@ -329,7 +330,7 @@ impl Exchange<'_> {
             (target.server, target.route) = (Some(next), route);
             return None;
         }
-        Some(TargetState::Done(server.record_reply(&target.call, sent, redis_reply::read(said))))
+        Some(TargetState::Done(server.record_reply(&target.call, check, redis_reply::read(said))))
     }
 
     /// Extends the deadline if a reply with bodies is arriving, at no less than an eighth of the lowest rate.
@@ -375,7 +376,8 @@ impl Exchange<'_> {
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.node_timeout / 2 {
-                    server.host.record_failure(&failure, Step::Connect);
+                    server.host.record_failure(&failure);
+                    server.host.tell_health();
                 }
                 failure
             }
@@ -420,14 +422,7 @@ impl Exchange<'_> {
 }
 
 /// A connection broke. The call is sent once more, over another connection.
-fn after_disconnect(
-    target: &mut Target,
-    server: &Server,
-    generation: u64,
-    was_written: bool,
-    why: &Broken,
-) -> Option<TargetState> {
-    server.connection_broke(generation);
+fn after_disconnect(target: &mut Target, server: &Server, was_written: bool, why: &Broken) -> Option<TargetState> {
     target.duplicate |= was_written;
     let executed = executed(target.duplicate);
     let why = why.words();

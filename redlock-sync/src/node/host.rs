@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::arrivals::Arrivals;
-use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
+use super::health::{Change, Health, Step};
 use super::identities::{Identity, ServerIdentities};
+use super::known_scripts::KnownScripts;
 use super::link::{Dial, Link};
-use super::status::{ServerStatus, StatusChange, Step};
 use super::transport::drain::Drain;
 use super::{Background, Failure, FailureKind, Login, Value, handshake, redis_reply};
 use crate::clock::{Clock, Tick};
@@ -58,29 +56,26 @@ pub(super) trait SlotMapOwner: Send + Sync {
     fn update(&self, slots: &SlotsReply, from: &str) -> bool;
 }
 
+/// The connections to a server, for what it learns by itself.
+pub(super) trait Reconnect: Send + Sync {
+    /// Has a background thread open a connection. When that succeeds, the server is back.
+    fn connect_another(&self);
+    /// True if a connection can be used whose calls are answered.
+    fn are_alive(&self) -> bool;
+}
+
 /// One server: a node of its own, or a member of a cluster.
 pub(super) struct Host {
     /// The index of its node among the nodes of the client.
     pub(super) member: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) context: HostContext,
-    pub(super) breaker: Breaker,
-    status: ServerStatus,
-    /// Incremented when a connection breaks. All connections made before count as stale, since a restart breaks all of
-    /// them and each would fail one call.
-    ///
-    /// `retire_generation` raises it after `Server::connection_broke` has forgotten the server's scripts. Pairs with
-    /// `Host::generation`: a call on a connection of the new generation finds them forgotten. Otherwise the call could
-    /// come without a source that the restarted server lacks. A reply that is recorded late can name a script again;
-    /// then the server answers NOSCRIPT.
-    generation: AtomicU64,
-    /// The generation of the newest connection, and when its login expires.
-    logged_in: Mutex<Option<(u64, Tick)>>,
+    pub(super) health: Health,
     /// A round has ended without its answer. Only a hint: later rounds give it less time, until it answers fast.
     is_slow: AtomicBool,
     cluster: Option<Weak<dyn SlotMapOwner>>,
-    /// Makes a background thread open a connection. When that succeeds, the server is back.
-    pub(super) reconnect: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(super) scripts: KnownScripts,
+    connections: OnceLock<Weak<dyn Reconnect>>,
 }
 
 impl Host {
@@ -94,31 +89,31 @@ impl Host {
             member,
             server,
             context,
-            breaker: Breaker::default(),
-            status: ServerStatus::default(),
-            generation: AtomicU64::new(0),
-            logged_in: Mutex::default(),
+            health: Health::default(),
             is_slow: AtomicBool::new(false),
             cluster,
-            reconnect: OnceLock::new(),
+            scripts: KnownScripts::default(),
+            connections: OnceLock::new(),
         })
     }
 
-    /// The generation of a connection that is made now. Connections of earlier generations are stale.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire) + self.server.address_changes().unwrap_or(0)
+    /// Sets the connections for calls.
+    pub(super) fn set_connections(&self, connections: Weak<dyn Reconnect>) {
+        drop(self.connections.set(connections));
+    }
+
+    fn connections(&self) -> Option<Arc<dyn Reconnect>> {
+        self.connections.get().and_then(Weak::upgrade)
+    }
+
+    /// How often the master has changed. Connections from before a change are stale.
+    pub(super) fn master_changes(&self) -> u64 {
+        self.server.address_changes().unwrap_or(0)
     }
 
     /// True if a failover can move the master to another server.
     pub(super) fn can_fail_over(&self) -> bool {
         self.server.address_changes().is_some()
-    }
-
-    /// Marks connections up to this generation as stale, after one of them broke. If the generation was raised since,
-    /// nothing changes, so newer connections stay in use.
-    pub(super) fn retire_generation(&self, generation: u64) {
-        let Some(seen) = generation.checked_sub(self.server.address_changes().unwrap_or(0)) else { return };
-        _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
     pub(super) fn is_in_cluster(&self) -> bool {
@@ -130,42 +125,42 @@ impl Host {
         self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Records a failure of a call or of a connect. A failure that shows a dead server opens the breaker.
-    pub(super) fn record_failure(&self, failure: &Failure, step: Step) {
+    /// Records that the server did not answer a call. It is left out until it answers again.
+    pub(super) fn record_failure(&self, failure: &Failure) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
-        if !self.breaker.is_open() {
+        if self.health.went_down(failure, self.context.clock.now()) {
             self.server.suspect();
         }
-        self.breaker.trip(failure);
-        if let Some(reconnect) = self.reconnect.get() {
-            reconnect();
+        if let Some(connections) = self.connections() {
+            connections.connect_another();
         }
         // Another server may have taken over the slots.
         if let Some(cluster) = self.cluster() {
             cluster.refresh_soon();
         }
-        self.status.down(step, &failure.message, self.context.clock.now());
-        self.tell_status();
     }
 
-    /// Records that the server replied to a call, possibly with an error. A change of status is not logged yet.
+    /// Records that the server replied to a call, possibly with an error. A change of health is not logged yet.
     pub(super) fn note_reply(&self, call: &Call, result: &Result<Value, Failure>) {
-        self.record_answer();
-        let now = || self.context.clock.now();
-        _ = match result {
-            Err(failure) if redis_reply::lacks_commands(failure) => {
-                self.status.unusable(Step::Acquire, &failure.message, now())
-            }
-            Ok(_) if call.script.purpose == Purpose::Acquire => self.status.succeeded(Step::Acquire, now),
-            _ => self.status.succeeded(Step::Call, now),
-        };
+        match result {
+            Err(failure) if redis_reply::lacks_commands(failure) => self.note_refusal(Step::Acquire, failure),
+            Ok(_) if call.script.purpose == Purpose::Acquire => self.note_acceptance(Step::Acquire),
+            _ => self.note_acceptance(Step::LogIn),
+        }
     }
 
-    /// True if a change of status is not logged yet.
-    pub(super) fn has_news(&self) -> bool {
-        self.status.has_news()
+    fn note_refusal(&self, step: Step, failure: &Failure) {
+        if self.health.refused(step, &failure.message, self.context.clock.now()) {
+            self.context.notify_return();
+        }
+    }
+
+    fn note_acceptance(&self, step: Step) {
+        if self.health.accepted(step, || self.context.clock.now()) {
+            self.context.notify_return();
+        }
     }
 
     /// Adds the server's address to a failure, if the node is a cluster.
@@ -179,33 +174,33 @@ impl Host {
         failure
     }
 
-    /// Like [`tell_status`](Host::tell_status), on a background thread.
-    pub(super) fn tell_status_soon(self: &Arc<Self>) {
-        if self.has_news() {
+    /// Like [`tell_health`](Host::tell_health), on a background thread.
+    pub(super) fn tell_health_soon(self: &Arc<Self>) {
+        if self.health.has_news() {
             let host = Arc::clone(self);
-            self.context.jobs.after(Duration::ZERO, move || host.tell_status());
+            self.context.jobs.after(Duration::ZERO, move || host.tell_health());
         }
     }
 
-    /// Logs each change of status in one line, and notifies the observers. Messages of failures contain no part of a
+    /// Logs each change of health in one line, and notifies the observers. Messages of failures contain no part of a
     /// password.
-    pub(super) fn tell_status(&self) {
-        if !self.has_news() {
+    pub(super) fn tell_health(&self) {
+        if !self.health.has_news() {
             return;
         }
         let (number, address) = (self.member + 1, printable(&self.server.display_address()));
-        self.status.report(|change| {
+        self.health.report(|change| {
             match &change {
-                StatusChange::Down(cause) => log::warn!("node {number} ({address}) does not answer: {cause}"),
-                StatusChange::Up(_) => log::info!("node {number} ({address}) answers again"),
-                StatusChange::Unusable(cause) => log::warn!("node {number} ({address}) cannot be used: {cause}"),
-                StatusChange::Usable(_) => log::info!("node {number} ({address}) can be used again"),
+                Change::Down(cause) => log::warn!("node {number} ({address}) does not answer: {cause}"),
+                Change::Up(_) => log::info!("node {number} ({address}) answers again"),
+                Change::Refuses(cause) => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+                Change::Accepts(_) => log::info!("node {number} ({address}) can be used again"),
             }
             // The address of the node, which does not change with a failover.
             let node = self.server.address();
             self.context.settings.observers.notify(&match &change {
-                StatusChange::Down(why) | StatusChange::Unusable(why) => Event::NodeDown { node, why },
-                StatusChange::Up(after) | StatusChange::Usable(after) => Event::NodeUp { node, after: *after },
+                Change::Down(why) | Change::Refuses(why) => Event::NodeDown { node, why },
+                Change::Up(after) | Change::Accepts(after) => Event::NodeUp { node, after: *after },
             });
         });
     }
@@ -214,28 +209,27 @@ impl Host {
     /// ever. rustls panics if it has no crypto provider.
     pub(super) fn connect(self: &Arc<Self>) -> Result<Link, Failure> {
         let panicked = "connecting panicked; see the panic's own message";
-        let opened = caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
+        let open = || caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
+        let opened = match open() {
+            // One login that breaks says little about the server.
+            Err(failure) if is_lost(&failure) => open(),
+            opened => opened,
+        };
         match &opened {
-            Ok(_) => {
-                self.status.succeeded(Step::Connect, || self.context.clock.now());
-                // The connection cannot be used yet, and an observer may use this client.
-                self.tell_status_soon();
-                // At last, since calls count on the connection from now on.
-                self.record_answer();
-                return opened;
-            }
-            Err(failure) => {
-                self.record_failure(failure, Step::Connect);
-                if failure.kind.is_misuse() {
-                    self.status.unusable(Step::Connect, &failure.message, self.context.clock.now());
-                }
-                // A server that answered with a refusal is not left out, so the next call reports the refusal.
-                if failure.is_answer() {
-                    self.record_answer();
-                }
-            }
+            Ok(_) => self.note_acceptance(Step::LogIn),
+            Err(failure) if failure.kind.is_misuse() => self.note_refusal(Step::LogIn, failure),
+            // A server that answered with a refusal is not left out, so the next call reports the refusal.
+            Err(failure) if failure.is_answer() => self.note_acceptance(Step::LogIn),
+            // As long as another connection lives, the server is not down. It may have reached its limit of clients.
+            Err(_) if self.connections().is_some_and(|others| others.are_alive()) => {}
+            Err(failure) => self.record_failure(failure),
         }
-        self.tell_status();
+        if opened.is_ok() {
+            // The connection cannot be used yet, and an observer may use this client.
+            self.tell_health_soon();
+        } else {
+            self.tell_health();
+        }
         opened
     }
 
@@ -253,13 +247,8 @@ impl Host {
         if self.is_slow() && self.context.clock.now().since(sent) < self.context.settings.node_timeout / 64 {
             self.is_slow.store(false, Ordering::Relaxed);
         }
-        self.record_answer();
-    }
-
-    /// Records that the server answered: it is not left out any more.
-    pub(super) fn record_answer(&self) {
-        if self.breaker.recover() {
-            self.context.notify_return();
+        if self.health.is_down() {
+            self.note_acceptance(Step::LogIn);
         }
     }
 
@@ -267,28 +256,27 @@ impl Host {
         let timeout = self.context.settings.node_timeout;
         let now = self.context.clock.now();
         let by = now.after(timeout);
-        // The generation is read before the dial. If a connection breaks meanwhile, this link counts as stale too,
-        // which costs at most one reconnect.
-        let generation = self.generation();
+        // Read before the dial. If the master changes meanwhile, this link is stale, which costs at most one reconnect.
+        let master_changes = self.master_changes();
         let halves = self.server.dial(by, &*self.context.clock)?;
         let dialled = self.server.display_address().into_owned();
-        let mut link = Link::new(halves, generation);
+        let mut link = Link::new(halves, master_changes);
         let (identity, slots) = self.log_in(&mut link, now, by).map_err(|mut failure| {
             // A server with TLS answers plain text by an alert, or closes the connection.
-            let is_closed = failure.message.starts_with("connection lost while connecting");
-            if is_closed && !link.is_redis && self.server.is_plain_tcp() {
+            if is_lost(&failure) && !link.is_redis && self.server.is_plain_tcp() {
                 failure
                     .message
                     .push_str(" (if the server at this port speaks TLS, use `rediss` in place of `redis` in the URL)");
             }
             failure
         })?;
-        if self.breaker.outage().is_some() {
+        if self.health.is_down() {
             self.server.check_is_current(&dialled, timeout / 2)?;
         }
         if identity.master.is_none() {
             self.server.logged_in(&dialled, &identity);
         }
+        self.scripts.logged_in(&identity.run_id);
         self.accept_greeting(identity, slots.as_ref())?;
         Ok(link)
     }
@@ -329,30 +317,21 @@ impl Host {
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<(Identity, Option<SlotsReply>), Failure> {
         let mut greet =
             |login: &Login| handshake::greet(link, &login.info, self.is_in_cluster(), by, &*self.context.clock);
-        let mut login = self.login()?;
+        let mut login = self.server.login()?;
         let mut greeted = greet(&login);
         if login.is_from_source && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
-            login = self.login()?;
+            login = self.server.login()?;
             greeted = greet(&login);
         }
         // The replacement is requested when a quarter of the time is left.
         link.validity = login.valid_for.map(|time| (began.after(time / 4 * 3), began.after(time)));
-        if greeted.is_ok() {
-            *self.logged_in.lock() = Some((link.generation, link.validity.map_or(Tick::NEVER, |(_, end)| end)));
-        }
         greeted
     }
+}
 
-    /// Asks for the login. A failure to get credentials says nothing about the server, so the server is not left out
-    /// while other connections are good.
-    fn login(&self) -> Result<Login, Failure> {
-        let is_good =
-            |(generation, end): (u64, Tick)| generation == self.generation() && self.context.clock.now() < end;
-        self.server.login().map_err(|failure| {
-            let has_others = self.logged_in.lock().is_some_and(is_good);
-            if has_others { Failure { kind: FailureKind::Overloaded, ..failure } } else { failure }
-        })
-    }
+/// True if the server closed the connection before it answered.
+fn is_lost(failure: &Failure) -> bool {
+    failure.message.starts_with("connection lost while connecting")
 }
 
 impl fmt::Debug for Host {

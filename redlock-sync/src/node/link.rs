@@ -108,16 +108,16 @@ pub(super) struct Link {
     framer: Framer,
     /// True once a valid reply was read.
     pub(super) is_redis: bool,
-    /// The value of [`Host::generation`](super::host::Host::generation) before the connection was made.
-    pub(super) generation: u64,
+    /// The value of [`Host::master_changes`](super::host::Host::master_changes) before the connection was made.
+    pub(super) master_changes: u64,
     /// When to replace the connection, and when it must no longer be used because its login expires. `None` if the
     /// login does not expire.
     pub(super) validity: Option<(Tick, Tick)>,
 }
 
 impl Link {
-    pub(super) fn new(halves: Halves, generation: u64) -> Link {
-        Link { halves, framer: Framer::new(), is_redis: false, generation, validity: None }
+    pub(super) fn new(halves: Halves, master_changes: u64) -> Link {
+        Link { halves, framer: Framer::new(), is_redis: false, master_changes, validity: None }
     }
 
     pub(super) fn send(&mut self, commands: &[u8], by: Tick, clock: &dyn Clock) -> Result<(), Broken> {

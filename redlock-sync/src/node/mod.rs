@@ -26,14 +26,13 @@
 //!
 //! - `url.rs`, `redact.rs`, `resolve.rs`, `credentials.rs`, `certificates.rs`: what leads to a server. `link.rs`: the
 //!   trait `Dial`. `socket.rs`, `stream.rs`, `duplex.rs`, `tls.rs`: sockets with deadlines. `handshake.rs`: the login.
-//! - `host.rs`: the state of a server. `breaker.rs`: whether it is left out. `status.rs`: what was logged last.
-//!   `identities.rs`: which server each node really is.
+//! - `host.rs`: the state of a server. `health.rs`: whether it is left out, and what was logged last.
+//!   `known_scripts.rs`: the scripts that it has. `identities.rs`: which server each node really is.
 //! - `sentinel/`: the master of a group. `memory/`: a server in memory, feature `testing`. `subscriber.rs`: a
 //!   connection for messages. `background.rs`: threads.
 
 mod arrivals;
 mod background;
-mod breaker;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
@@ -43,8 +42,10 @@ mod credentials;
 mod duplex;
 mod exchange;
 mod handshake;
+mod health;
 mod host;
 mod identities;
+mod known_scripts;
 mod link;
 mod members;
 #[cfg(any(test, feature = "testing"))]
@@ -58,7 +59,6 @@ mod sentinel;
 mod server;
 mod set;
 mod socket;
-mod status;
 mod stream;
 mod subscriber;
 mod supply;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::server::{Server, Transmission};
+use super::known_scripts::PermissionCheck;
+use super::server::Server;
 use super::set::Nodes;
 use super::target::{both, executed, timed_out};
 use super::transport::call_queue::{Form, Payload};
@@ -63,13 +64,13 @@ impl PostedRelease {
         let Some(connection) = server.connections(&self.call).choose(&self.call, false, now) else {
             return self.record(node, Err(unsent(server, first)));
         };
-        let sent = server.transmission(&self.call, connection.generation(), false);
+        let check = server.host.scripts.needs_check(self.call.script);
         let needs_source = first.is_some() || server.needs_source(&self.call, &connection);
         let form = if needs_source { Form::Source } else { Form::Digest };
-        let payload = Payload { call: Arc::clone(&self.call), checks: sent.checks, form, asks: false };
+        let payload = Payload { call: Arc::clone(&self.call), checks: check.is_some(), form, asks: false };
         let posted = Arc::clone(self);
         let server = Arc::clone(server);
-        let callback = move |outcome| posted.ended(node, &server, sent, first, outcome);
+        let callback = move |outcome| posted.ended(node, &server, check, first, outcome);
         connection.send(&payload, Recipient::Callback(Box::new(callback)), false);
     }
 
@@ -77,23 +78,23 @@ impl PostedRelease {
         self: &Arc<Self>,
         node: usize,
         server: &Arc<Server>,
-        sent: Transmission,
+        check: Option<PermissionCheck>,
         first: Option<FirstEnd>,
         outcome: Option<Outcome>,
     ) {
         let result = match outcome {
             None => Err(server.host.with_server(timed_out(Executed::Maybe, "not answered in time"))),
             Some(Outcome::Replied(said)) if first.is_none() && redis_reply::is_noscript(&said) => {
+                server.host.scripts.forget();
                 return self.send(node, server, Some(FirstEnd::UnknownScript));
             }
             Some(Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. }) => {
-                let result = server.note_reply(&self.call, &sent, redis_reply::read(&said));
+                let result = server.note_reply(&self.call, check, redis_reply::read(&said));
                 // This thread must not run code of users, such as a logger.
-                server.host.tell_status_soon();
+                server.host.tell_health_soon();
                 result
             }
             Some(Outcome::Disconnected { was_written, why }) => {
-                server.connection_broke(sent.generation);
                 self.state.lock().duplicate |= was_written;
                 if first.is_none() {
                     return self.send(node, server, Some(FirstEnd::Broken { was_written, why }));

@@ -1,49 +1,27 @@
 //! One server with its connections.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::connections::Connections;
-use super::host::Host;
-use super::status::Step;
+use super::host::{Host, Reconnect};
+use super::known_scripts::PermissionCheck;
 use super::transport::connection::Connection;
 use super::transport::halves::Broken;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::options::ClientOptions;
 use crate::protocol::script::{Call, Purpose};
-use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
-
-/// The facts of a sent call by which its reply is judged.
-#[derive(Clone, Copy)]
-pub(super) struct Transmission {
-    /// The generation of the connection.
-    pub(super) generation: u64,
-    /// The script also checks whether the user may run all scripts of its kind.
-    pub(super) checks: bool,
-    /// The number of refusals when the call was sent.
-    refusals: u64,
-}
 
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
     calls: Connections,
     /// The connection for calls with bodies of tasks, so that other calls do not wait behind a body.
     bodies: OnceLock<Connections>,
-    /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
-    ///
-    /// `record_reply` raises it after it has cleared `permitted`. Pairs with `Server::transmission`: for a thread that
-    /// reads the new number, no earlier check is valid. A check that is recorded late has the old number.
-    refusals: AtomicU64,
-    /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at
-    /// that time.
-    permitted: Mutex<Vec<(&'static str, u64)>>,
-    /// The scripts that the server has executed since a connection broke. It knows their source.
-    known: AtomicU64,
 }
 
 impl Server {
@@ -51,17 +29,8 @@ impl Server {
         // `WAIT` concerns only writes of its own connection. So a call that is sent again must use the same connection.
         let ClientOptions { connections, min_replicas_ack, .. } = host.context.settings;
         let most = if min_replicas_ack > 0 { 1 } else { usize::try_from(connections).unwrap_or(usize::MAX) };
-        let server = Arc::new(Server {
-            calls: Connections::new(&host, most),
-            host,
-            bodies: OnceLock::new(),
-            refusals: AtomicU64::new(0),
-            permitted: Mutex::default(),
-            known: AtomicU64::new(0),
-        });
-        let this = Arc::downgrade(&server);
-        let reconnect = move || this.upgrade().iter().for_each(|server| server.calls.connect_another());
-        drop(server.host.reconnect.set(Box::new(reconnect)));
+        let server = Arc::new(Server { calls: Connections::new(&host, most), host, bodies: OnceLock::new() });
+        server.host.set_connections(Arc::downgrade(&server) as Weak<dyn Reconnect>);
         server
     }
 
@@ -71,7 +40,7 @@ impl Server {
 
     /// Records an outage if the server hangs. Perhaps no thread has waited for it long enough to notice.
     pub(super) fn note_if_hung(&self, call: &Call) {
-        if !self.host.breaker.is_open() && self.calls.is_hung() {
+        if !self.host.health.is_down() && self.calls.is_hung() {
             let why =
                 format!("timed out: a call has not been answered for {:?}", self.host.context.settings.node_timeout);
             self.record_timeout(call, &Failure::unsent(FailureKind::TimedOut, why));
@@ -81,7 +50,7 @@ impl Server {
     /// The failure because of which the server is left out now, if it is.
     pub(super) fn outage(&self) -> Option<Failure> {
         let hung = || Failure::unsent(FailureKind::LeftOut, "left out: it has not answered earlier calls");
-        self.host.breaker.outage().or_else(|| self.calls.is_hung().then(hung))
+        self.host.health.outage().or_else(|| self.calls.is_hung().then(hung))
     }
 
     /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
@@ -102,16 +71,6 @@ impl Server {
         std::iter::once(&self.calls).chain(self.bodies.get())
     }
 
-    /// Prepares to send a call over a connection of this generation. Scripts that set keys also check the user's
-    /// permissions, until one check of the same kind has passed. So nothing is set before the check. A call with only
-    /// its first keys (`first_keys_only`) checks nothing.
-    pub(super) fn transmission(&self, call: &Call, generation: u64, first_keys_only: bool) -> Transmission {
-        let refusals = self.refusals.load(Ordering::Acquire);
-        let is_known = |needs| self.permitted.lock().contains(&(needs, refusals));
-        let checks = !first_keys_only && !call.script.needs.is_none_or(is_known);
-        Transmission { generation, checks, refusals }
-    }
-
     /// True if the call must carry the script's source on this connection.
     ///
     /// If an unanswered call there brings the source, the server knows the script before it executes a release behind
@@ -125,31 +84,25 @@ impl Server {
     /// waits that could send a release again, and a body is not sent twice.
     fn is_unknown(&self, call: &Call) -> bool {
         let brings_it = call.script.purpose == Purpose::Release || call.script.takes_bodies && call.len() > BODY_SIZE;
-        brings_it && self.known.load(Ordering::Acquire) & call.script.bit == 0
-    }
-
-    /// Records that a connection of this generation broke. If the server was restarted, it has forgotten all scripts.
-    pub(super) fn connection_broke(&self, generation: u64) {
-        self.known.store(0, Ordering::Release);
-        self.permitted.lock().clear();
-        self.host.retire_generation(generation);
+        brings_it && !self.host.scripts.has(call.script)
     }
 
     /// Records that no reply came in time.
     pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
-        self.host.record_failure(failure, Step::Call);
+        self.host.record_failure(failure);
         self.connections(call).connect_another();
+        self.host.tell_health();
     }
 
-    /// Records what a reply says about the server, and returns the result of the call. Logs a change of its status.
+    /// Records what a reply says about the server, and returns the result of the call. Logs a change of its health.
     pub(super) fn record_reply(
         &self,
         call: &Call,
-        sent: &Transmission,
+        check: Option<PermissionCheck>,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
-        let result = self.note_reply(call, sent, result);
-        self.host.tell_status();
+        let result = self.note_reply(call, check, result);
+        self.host.tell_health();
         result
     }
 
@@ -157,24 +110,17 @@ impl Server {
     pub(super) fn note_reply(
         &self,
         call: &Call,
-        sent: &Transmission,
+        check: Option<PermissionCheck>,
         result: Result<Value, Failure>,
     ) -> Result<Value, Failure> {
         match &result {
             Ok(_) => {
-                if self.known.load(Ordering::Acquire) & call.script.bit == 0 {
-                    self.known.fetch_or(call.script.bit, Ordering::AcqRel);
+                if self.host.scripts.executed(call.script, check) {
                     self.host.context.served.fetch_or(call.script.bit, Ordering::Relaxed);
-                }
-                if sent.checks {
-                    let mut permitted = self.permitted.lock();
-                    permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
-                    permitted.extend(call.script.needs.map(|needs| (needs, sent.refusals)));
                 }
             }
             Err(failure) => {
-                self.permitted.lock().clear();
-                self.refusals.fetch_add(u64::from(redis_reply::lacks_permission(failure)), Ordering::AcqRel);
+                self.host.scripts.failed(redis_reply::lacks_permission(failure));
                 if redis_reply::wants_new_connection(failure) {
                     let all = self.all_connections().flat_map(Connections::all);
                     all.for_each(|one| one.close(Broken::Closed("the client has to log in again".into())));
@@ -198,6 +144,16 @@ impl Server {
             _ => false,
         };
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
+    }
+}
+
+impl Reconnect for Server {
+    fn connect_another(&self) {
+        self.calls.connect_another();
+    }
+
+    fn are_alive(&self) -> bool {
+        self.calls.are_alive()
     }
 }
 

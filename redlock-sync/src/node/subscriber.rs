@@ -15,7 +15,7 @@ use crate::clock::{Clock, Tick};
 pub(super) fn subscribe(host: &Arc<Host>, channel: &str, by: Tick) -> Result<ServerSubscription, Failure> {
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
-    let mut link = host.breaker.outage().map_or_else(|| host.connect(), Err)?;
+    let mut link = host.health.outage().map_or_else(|| host.connect(), Err)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     let clock = Arc::clone(&host.context.clock);
     link.send(&command, by, &*clock).map_err(lost)?;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::cluster::redirect::Route;
+use super::known_scripts::PermissionCheck;
 use super::members::Node;
-use super::server::{Server, Transmission};
+use super::server::Server;
 use super::transport::connection::Connection;
 use super::{Executed, Failure, FailureKind, Value};
 use crate::protocol::script::{Call, Purpose};
@@ -19,7 +20,7 @@ pub(super) enum TargetState {
         connection: Arc<Connection>,
         /// Its number on the connection.
         number: u64,
-        sent: Transmission,
+        check: Option<PermissionCheck>,
     },
     Done(Result<Value, Failure>),
 }

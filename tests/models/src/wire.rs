@@ -280,7 +280,7 @@ impl Rig {
             wait: wait.into(),
             drain: Arc::new(Drain::new(&clock)),
             on_reply: Box::new(|_| {}),
-            generation: 0,
+            master_changes: 0,
             validity: None,
         };
         let connection = Connection::new(halves, place, setting);

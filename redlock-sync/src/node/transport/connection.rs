@@ -65,8 +65,8 @@ pub(crate) struct Setting {
     pub(crate) drain: Arc<Drain>,
     /// Called with the time at which the latest answered call was sent. Must neither wait nor send.
     pub(crate) on_reply: Box<dyn Fn(Tick) + Send + Sync>,
-    /// The value of `Host::generation` before the connection was made.
-    pub(crate) generation: u64,
+    /// The value of `Host::master_changes` before the connection was made.
+    pub(crate) master_changes: u64,
     /// When to replace the connection, and when it must not get new calls because its login expires.
     pub(crate) validity: Option<(Tick, Tick)>,
 }
@@ -172,8 +172,8 @@ impl Connection {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn generation(&self) -> u64 {
-        self.setting.generation
+    pub(crate) fn master_changes(&self) -> u64 {
+        self.setting.master_changes
     }
 
     pub(crate) fn validity(&self) -> Option<(Tick, Tick)> {

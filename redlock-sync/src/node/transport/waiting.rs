@@ -7,8 +7,8 @@
 //! 1. The thread goes to sleep only after it has seen, under the mutex of each of these connections, that the reading
 //!    half is away: another thread has it, or was woken to take it. Under the same mutex it has marked its call. Who
 //!    brings the half back finds the mark.
-//! 2. A thread that was woken to read either takes the half, or wakes the next one ([`pass_on`]), or finds that another
-//!    thread has taken it. That thread will bring it back.
+//! 2. A thread that was woken to read either takes the half, or wakes the next one ([`wake_readers`]), or finds that
+//!    another thread has taken it. That thread will bring it back.
 //! 3. The thread that was woken may get no processor time. So each sleeping thread looks again after an eighth of a
 //!    node timeout. It then takes a half that has lain there for as long.
 
@@ -59,32 +59,39 @@ pub(crate) fn wait(round: &Round, sent: &[SentCall], by: Tick, clock: &dyn Clock
             sleep(round, sent, by, now, clock);
         }
     };
-    pass_on(round, sent, |_| true);
+    if round.take_reads_next() {
+        wake_readers(sent, |_| true);
+    }
     is_over
 }
 
 /// Reads from one connection after the other, where no other thread reads. Never has two reading halves, because the
 /// other threads of the second connection would wait for the first one. Returns whether it has read.
 fn read_in_turn(round: &Round, sent: &[SentCall], by: Tick, slice: Duration, clock: &dyn Clock) -> bool {
+    let mut was_woken = round.take_reads_next();
     let mut has_read = false;
     for SentCall { index, connection, .. } in sent {
-        if round.awaits(*index) {
-            let until = if sent.len() > 1 { by.min(clock.now().after(slice)) } else { by };
-            let was_woken = pass_on(round, sent, |other| !Arc::ptr_eq(other, connection));
-            has_read |= connection.read_for(round, *index, until, was_woken);
+        if !round.awaits(*index) {
+            continue;
         }
+        let Some(reader) = connection.take_reader_for(was_woken) else { continue };
+        // Only once it has a half: two threads that each pass on at first can wake each other for ever.
+        if std::mem::take(&mut was_woken) {
+            wake_readers(sent, |other| !Arc::ptr_eq(other, connection));
+        }
+        let until = if sent.len() > 1 { by.min(clock.now().after(slice)) } else { by };
+        connection.read_for(reader, round, *index, until);
+        has_read = true;
+    }
+    if was_woken {
+        wake_readers(sent, |_| true);
     }
     has_read
 }
 
-/// Wakes other threads to read from these connections, if this thread was woken to do so. Returns whether it was.
-fn pass_on(round: &Round, sent: &[SentCall], from: impl Fn(&Arc<Connection>) -> bool) -> bool {
-    let was_woken = round.take_reads_next();
-    if was_woken {
-        let others = sent.iter().filter(|call| from(&call.connection));
-        others.for_each(|call| call.connection.wake_a_reader());
-    }
-    was_woken
+/// Wakes other threads to read from these connections.
+fn wake_readers(sent: &[SentCall], of: impl Fn(&Arc<Connection>) -> bool) {
+    sent.iter().filter(|call| of(&call.connection)).for_each(|call| call.connection.wake_a_reader());
 }
 
 /// Sleeps until an outcome ends the wait, or the thread shall read, or until it looks again. Returns at once if the
