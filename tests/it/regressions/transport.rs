@@ -13,6 +13,16 @@ use crate::logged::{listen, said_of};
 
 const SOON: Duration = Duration::from_secs(30);
 
+/// A client, and how often one of its servers went down.
+fn counting_downs(url: String) -> (Redlock, Arc<AtomicUsize>) {
+    let downs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&downs);
+    let observer = move |event: &Event<'_>| {
+        _ = counted.fetch_add(usize::from(matches!(event, Event::NodeDown { .. })), Ordering::SeqCst);
+    };
+    (patient().node(url).observer(Calls(observer)).build().unwrap(), downs)
+}
+
 /// An observer that is a function.
 struct Calls<F>(F);
 
@@ -101,11 +111,11 @@ fn a_drop_after_the_server_closed_the_connections() {
     }
 }
 
-/// The server allows one connection of the client. All keys use it.
+/// The server allows one connection of the client. All keys use it, and the server counts as healthy.
 #[test]
 fn a_server_that_allows_one_connection() {
     let server = Server::start();
-    let locks = open(server.url());
+    let (locks, downs) = counting_downs(server.url());
     locks.mutex("warm").lock().unwrap().unlock().unwrap();
     let clients: usize = server.info("connected_clients").unwrap().parse().unwrap();
     server.config("maxclients", &clients.to_string());
@@ -122,6 +132,9 @@ fn a_server_that_allows_one_connection() {
             });
         }
     });
+    let refused: usize = server.info("rejected_connections").unwrap().parse().unwrap();
+    assert!(refused > 0, "the client has tried to make a second connection");
+    assert_eq!(downs.load(Ordering::SeqCst), 0);
     server.config("maxclients", "100");
     locks.shutdown(Duration::ZERO).unwrap();
     eventually("nothing is left", SOON, || server.keys().is_empty());
@@ -224,4 +237,44 @@ fn a_slow_server_beside_a_connection_that_breaks() {
         assert_eq!(fault.hits(), 1, "{name}");
     }
     eventually("nothing is left", SOON, || servers.iter().all(|server| server.get("b").is_none()));
+}
+
+/// A server that logs clients in, and executes no call, makes no connection. So it stays down, and calls that it should
+/// execute do not wait for it.
+#[test]
+fn a_server_that_executes_nothing_stays_down() {
+    let servers = servers(3);
+    let changes = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let counted = Arc::clone(&changes);
+    let observer = move |event: &Event<'_>| match event {
+        Event::NodeDown { .. } => _ = counted.0.fetch_add(1, Ordering::SeqCst),
+        Event::NodeUp { .. } => _ = counted.1.fetch_add(1, Ordering::SeqCst),
+        _ => {}
+    };
+    let client = Redlock::builder().nodes(servers.iter().map(Server::url)).observer(Calls(observer));
+    let locks = client.node_timeout(Duration::from_millis(500)).restart_guard(false).build().unwrap();
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    let () = servers[0].ask(cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE"));
+    eventually("the server is down", SOON, || {
+        drop(locks.mutex("a").try_lock());
+        changes.0.load(Ordering::SeqCst) > 0
+    });
+    let logins = || servers[0].info("total_connections_received").unwrap().parse::<usize>().unwrap();
+    let before = logins();
+    eventually("the client has tried to log in again", SOON, || logins() > before + 2);
+    assert_eq!(changes.1.load(Ordering::SeqCst), 0, "a login alone brings no server back");
+    let () = servers[0].ask(cmd("CLIENT").arg("UNPAUSE"));
+    eventually("the server is back", SOON, || changes.1.load(Ordering::SeqCst) > 0);
+}
+
+/// One login that breaks costs no call: the client dials again at once.
+#[test]
+fn a_login_that_breaks_is_repeated() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let broken = proxy.on("INFO", Act::ResetBefore);
+    let (locks, downs) = counting_downs(proxy.url());
+    locks.mutex("a").try_lock().unwrap().unlock().unwrap();
+    assert_eq!(broken.hits(), 1);
+    assert_eq!(downs.load(Ordering::SeqCst), 0);
 }

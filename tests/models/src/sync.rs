@@ -121,7 +121,7 @@ impl fmt::Debug for Condvar {
 }
 
 /// The scheduler chooses the next thread at each step anyway.
-pub(crate) const YIELDS: usize = 0;
+pub(crate) const YIELDS: usize = 1;
 
 /// Replaces `std::thread`. It counts the threads that the library has started.
 pub(crate) mod thread {
