@@ -228,13 +228,19 @@ impl Connections {
         }
     }
 
-    /// True if the server has answered a call within a node timeout, and the connection can still be used. Not asked in
+    /// True if the server has answered a call within a node timeout, and the connection still stands. Not asked in
     /// memory, where `order` connects with the mutex locked.
     pub(crate) fn are_alive(&self) -> bool {
         let now = self.host.context.clock.now();
-        self.host.server.may_wait()
-            && self.has_answered_since(now.before(self.node_timeout))
-            && self.open.lock().used().any(|one| self.is_usable(one, now))
+        if !self.host.server.may_wait() || !self.has_answered_since(now.before(self.node_timeout)) {
+            return false;
+        }
+        let used: Vec<_> = self.open.lock().used().cloned().collect();
+        // With the mutex unlocked, since a connection that turns out to be closed calls callbacks.
+        used.iter().any(|one| {
+            one.look_if_idle();
+            self.is_usable(one, now)
+        })
     }
 
     fn order(&self, open: &mut OpenConnections, now: Tick) {

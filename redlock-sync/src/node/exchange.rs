@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::health::Step;
 use super::known_scripts::PermissionCheck;
 use super::members::Node;
 use super::server::Server;
@@ -311,7 +312,7 @@ impl Exchange<'_> {
         said: &WireReply,
     ) -> Option<TargetState> {
         if redis_reply::is_noscript(said) && !target.needs_source {
-            server.host.scripts.forget();
+            server.host.scripts.lacks(target.call.script);
             target.needs_source = true;
             self.deadline = self.deadline.after(body_time(&target.call));
             return self.send(Some(i), target, server, false);
@@ -376,7 +377,7 @@ impl Exchange<'_> {
             TargetState::Unsent => {
                 let failure = without_connection(target, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.node_timeout / 2 {
-                    server.host.record_failure(&failure);
+                    server.host.record_failure(Step::LogIn, &failure);
                     server.host.tell_health();
                 }
                 failure

@@ -50,12 +50,12 @@ fn attempt(
     }
     let required = pipe.len();
     pipe.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-    // A server that executes no writes for a while, as in a failover, does not execute this either. So it makes no
-    // connection until it can execute calls.
-    pipe.cmd("EVAL").arg("return 1").arg(0);
     if in_cluster {
         pipe.cmd("CLUSTER").arg("SLOTS");
     }
+    // A server that executes no writes for a while, as in a failover, does not execute this either. So it makes no
+    // connection until it can execute calls.
+    pipe.cmd("EVAL").arg("return 1").arg(0);
     link.send(&pipe.get_packed_pipeline(), by, clock).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
     for _ in 0..required {
@@ -67,10 +67,10 @@ fn attempt(
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    // Any reply will do. The first call tells what the user may not run.
-    receive(link, by, clock)?;
     let impossible = |why| Failure::unsent(FailureKind::Misuse, why);
     let slots = if in_cluster { SlotsReply::read(&receive(link, by, clock)?).map_err(impossible)? } else { None };
+    // Any reply will do. The first call tells what the user may not run.
+    receive(link, by, clock)?;
     // The mode and the version are checked first, since a server may refuse the login or the database because of
     // either.
     let identity = identity(&facts, clock.now());

@@ -1,6 +1,6 @@
-//! The health of one server. A server that does not answer is left out until it answers again, on any connection. So a
-//! dead server costs one timeout, not one for each call. The log has one line for each change of health, and none for
-//! each call.
+//! The health of one server, a circuit breaker. A server that does not answer is left out until it answers again, on
+//! any connection. So a dead server costs one timeout, not one for each call. The log has one line for each change of
+//! health, and none for each call.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,17 +40,22 @@ struct History {
 enum State {
     #[default]
     Up,
-    /// It does not answer. The failure is that of calls meanwhile.
-    Down(Failure),
+    /// It does not answer this step. The failure is that of calls meanwhile.
+    Down(Step, Failure),
+    /// It did not answer a call. A client could log in since then, so the next call is sent. It counts as down in the
+    /// log until it answers one.
+    HalfOpen,
     /// It answers, but refuses something until its configuration is changed. The string is the first word of the cause.
     Refuses(Step, String),
 }
 
-/// What a server refuses. The refusal is over once the server accepts the same step or a later one.
+/// A step that failed. The server is well again once it accepts the same step or a later one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Step {
-    /// To log in, or to execute any call.
+    /// To connect and to log in.
     LogIn,
+    /// Any call.
+    Call,
     /// An acquire. Other calls may need fewer permissions.
     Acquire,
 }
@@ -65,13 +70,18 @@ pub(super) enum Change {
 }
 
 impl Health {
-    /// The server does not answer. Returns false if it was down already.
-    pub(super) fn went_down(&self, cause: &Failure, now: Tick) -> bool {
+    /// The server does not answer. A failure to log in replaces a failed call: then the next login suffices as proof.
+    /// Returns false if it was down already.
+    pub(super) fn went_down(&self, step: Step, cause: &Failure, now: Tick) -> bool {
         let mut history = self.history.lock();
-        let is_new = !matches!(history.current, State::Down(_));
+        let is_new = !matches!(history.current, State::Down(..) | State::HalfOpen);
+        let step = match history.current {
+            State::Down(former, _) => step.min(former),
+            _ => step,
+        };
         let outage = Failure::unsent(FailureKind::LeftOut, format!("left out since it failed: {}", cause.message));
         let change = is_new.then(|| Change::Down(cause.message.clone()));
-        self.set(&mut history, State::Down(outage), change, now);
+        self.set(&mut history, State::Down(step, outage), change, now);
         is_new
     }
 
@@ -80,7 +90,7 @@ impl Health {
     pub(super) fn refused(&self, step: Step, cause: &str, now: Tick) -> bool {
         let word = cause.split(' ').next().unwrap_or_default();
         let mut history = self.history.lock();
-        let was_down = matches!(history.current, State::Down(_));
+        let was_down = matches!(history.current, State::Down(..));
         if !matches!(&history.current, State::Refuses(former, known) if *former == step && known == word) {
             let new = State::Refuses(step, word.to_owned());
             self.set(&mut history, new, Some(Change::Refuses(cause.to_owned())), now);
@@ -94,9 +104,15 @@ impl Health {
             return false;
         }
         let mut history = self.history.lock();
-        let (was_down, ended): (_, fn(Duration) -> Change) = match history.current {
-            State::Down(_) => (true, Change::Up),
-            State::Refuses(refused, _) if step >= refused => (false, Change::Accepts),
+        let was_down = matches!(history.current, State::Down(..));
+        let ended: fn(Duration) -> Change = match history.current {
+            State::Down(failed, _) if step < failed => {
+                self.set(&mut history, State::HalfOpen, None, now());
+                return true;
+            }
+            State::Refuses(refused, _) if step >= refused => Change::Accepts,
+            State::Down(..) => Change::Up,
+            State::HalfOpen if step >= Step::Call => Change::Up,
             _ => return false,
         };
         let now = now();
@@ -111,7 +127,7 @@ impl Health {
             return None;
         }
         match &self.history.lock().current {
-            State::Down(outage) => Some(outage.clone()),
+            State::Down(_, outage) => Some(outage.clone()),
             _ => None,
         }
     }
@@ -149,7 +165,7 @@ impl Health {
     fn set(&self, history: &mut History, new: State, change: Option<Change>, now: Tick) {
         let is_bad = !matches!(new, State::Up);
         self.is_bad.store(is_bad, Ordering::Release);
-        self.is_down.store(matches!(new, State::Down(_)), Ordering::Release);
+        self.is_down.store(matches!(new, State::Down(..)), Ordering::Release);
         history.current = new;
         history.bad_since = is_bad.then(|| history.bad_since.unwrap_or(now));
         history.unreported.extend(change);
@@ -183,8 +199,8 @@ mod tests {
         reported(health).iter().map(kind).collect()
     }
 
-    fn went_down(health: &Health) -> bool {
-        health.went_down(&Failure::unsent(FailureKind::Unreachable, "connection refused"), Tick::ZERO)
+    fn went_down(health: &Health, step: Step) -> bool {
+        health.went_down(step, &Failure::unsent(FailureKind::Unreachable, "connection refused"), Tick::ZERO)
     }
 
     fn refused(health: &Health, step: Step, cause: &str) -> bool {
@@ -195,7 +211,7 @@ mod tests {
     fn a_server_that_is_down_is_left_out_until_it_answers() {
         let health = Health::default();
         assert_eq!((health.outage(), health.is_down()), (None, false));
-        assert_eq!((went_down(&health), went_down(&health)), (true, false));
+        assert_eq!((went_down(&health, Step::LogIn), went_down(&health, Step::LogIn)), (true, false));
         let outage = health.outage().unwrap();
         assert_eq!(
             (outage.kind, outage.message.as_str()),
@@ -209,15 +225,15 @@ mod tests {
     fn each_change_is_reported_once() {
         let health = Health::default();
         assert!(!health.accepted(Step::LogIn, NOW));
-        went_down(&health);
-        went_down(&health);
+        went_down(&health, Step::LogIn);
+        went_down(&health, Step::LogIn);
         health.accepted(Step::LogIn, NOW);
         health.accepted(Step::Acquire, NOW);
         assert_eq!((kinds(&health), kinds(&health)), (vec!["down", "up"], vec![]));
         let replica = "is a replica of a:1";
         assert!(!refused(&health, Step::LogIn, replica) && !refused(&health, Step::LogIn, replica));
         assert!(!refused(&health, Step::LogIn, "WRONGPASS invalid"));
-        assert!(went_down(&health) && refused(&health, Step::LogIn, replica), "a refusal is an answer");
+        assert!(went_down(&health, Step::LogIn) && refused(&health, Step::LogIn, replica), "a refusal is an answer");
         assert!(!health.accepted(Step::LogIn, NOW));
         assert_eq!(kinds(&health), ["refuses", "refuses", "down", "refuses", "accepts"]);
     }
@@ -226,7 +242,7 @@ mod tests {
     #[test]
     fn a_change_while_one_is_reported_is_reported_behind_it() {
         let (health, reported) = (Health::default(), RefCell::new(Vec::new()));
-        went_down(&health);
+        went_down(&health, Step::LogIn);
         health.report(|change| {
             if health.accepted(Step::LogIn, NOW) {
                 health.report(|_| panic!("in the middle of another one"));
@@ -242,12 +258,31 @@ mod tests {
         let (health, second) = (Health::default(), Duration::from_secs(1));
         let [first, later, last] = [0, 1, 3].map(|n| Tick::ZERO.after(second * n));
         let refused = Failure::unsent(FailureKind::Unreachable, "connection refused");
-        assert!(health.went_down(&refused, first) && health.refused(Step::LogIn, "NOAUTH", later));
+        assert!(health.went_down(Step::LogIn, &refused, first) && health.refused(Step::LogIn, "NOAUTH", later));
         health.accepted(Step::LogIn, || last);
-        assert!(health.went_down(&refused, last) && health.accepted(Step::LogIn, || last));
+        assert!(health.went_down(Step::LogIn, &refused, last) && health.accepted(Step::LogIn, || last));
         let ended = |change: &Change| matches!(change, Change::Up(_) | Change::Accepts(_));
         let reported: Vec<_> = reported(&health).into_iter().filter(ended).collect();
         assert_eq!(reported, [Change::Accepts(second * 3), Change::Up(Duration::ZERO)]);
+    }
+
+    #[test]
+    fn logins_alone_do_not_make_a_server_well_that_answers_no_calls() {
+        let health = Health::default();
+        for n in 0..3 {
+            assert_eq!(went_down(&health, Step::Call), n == 0);
+            assert!(health.accepted(Step::LogIn, NOW) && !health.is_down(), "the next call is sent");
+        }
+        assert!(!health.accepted(Step::LogIn, NOW) && !health.accepted(Step::Call, NOW));
+        assert_eq!(kinds(&health), ["down", "up"]);
+    }
+
+    #[test]
+    fn a_server_that_goes_away_as_well_is_back_with_the_next_login() {
+        let health = Health::default();
+        assert_eq!((went_down(&health, Step::Call), went_down(&health, Step::LogIn)), (true, false));
+        assert!(health.accepted(Step::LogIn, NOW));
+        assert_eq!(kinds(&health), ["down", "up"]);
     }
 
     #[test]
@@ -255,6 +290,7 @@ mod tests {
         let health = Health::default();
         refused(&health, Step::Acquire, "NOPERM this user may not run TIME");
         health.accepted(Step::LogIn, NOW);
+        health.accepted(Step::Call, NOW);
         refused(&health, Step::Acquire, "NOPERM this user may not run DEL");
         assert_eq!(kinds(&health), ["refuses"]);
         health.accepted(Step::Acquire, NOW);

@@ -125,12 +125,12 @@ impl Host {
         self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Records that the server did not answer a call. It is left out until it answers again.
-    pub(super) fn record_failure(&self, failure: &Failure) {
+    /// Records that the server did not answer. It is left out until it answers again.
+    pub(super) fn record_failure(&self, step: Step, failure: &Failure) {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
-        if self.health.went_down(failure, self.context.clock.now()) {
+        if self.health.went_down(step, failure, self.context.clock.now()) {
             self.server.suspect();
         }
         if let Some(connections) = self.connections() {
@@ -147,7 +147,7 @@ impl Host {
         match result {
             Err(failure) if redis_reply::lacks_commands(failure) => self.note_refusal(Step::Acquire, failure),
             Ok(_) if call.script.purpose == Purpose::Acquire => self.note_acceptance(Step::Acquire),
-            _ => self.note_acceptance(Step::LogIn),
+            _ => self.note_acceptance(Step::Call),
         }
     }
 
@@ -211,8 +211,8 @@ impl Host {
         let panicked = "connecting panicked; see the panic's own message";
         let open = || caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
         let opened = match open() {
-            // One login that breaks says little about the server.
-            Err(failure) if is_lost(&failure) => open(),
+            // One login that breaks says little about a server that was well.
+            Err(failure) if is_lost(&failure) && !self.health.is_down() => open(),
             opened => opened,
         };
         match &opened {
@@ -222,7 +222,7 @@ impl Host {
             Err(failure) if failure.is_answer() => self.note_acceptance(Step::LogIn),
             // As long as another connection lives, the server is not down. It may have reached its limit of clients.
             Err(_) if self.connections().is_some_and(|others| others.are_alive()) => {}
-            Err(failure) => self.record_failure(failure),
+            Err(failure) => self.record_failure(Step::LogIn, failure),
         }
         if opened.is_ok() {
             // The connection cannot be used yet, and an observer may use this client.
@@ -248,7 +248,7 @@ impl Host {
             self.is_slow.store(false, Ordering::Relaxed);
         }
         if self.health.is_down() {
-            self.note_acceptance(Step::LogIn);
+            self.note_acceptance(Step::Call);
         }
     }
 

@@ -36,7 +36,7 @@ impl KnownScripts {
         let mut known = self.run_id.lock();
         if run_id.is_empty() || *known != run_id {
             run_id.clone_into(&mut known);
-            self.forget();
+            self.loaded.store(0, Ordering::Release);
             self.permitted.lock().clear();
         }
     }
@@ -46,9 +46,11 @@ impl KnownScripts {
         self.loaded.load(Ordering::Acquire) & script.bit != 0
     }
 
-    /// The server lacks a script. It has lost the others too.
-    pub(super) fn forget(&self) {
-        self.loaded.store(0, Ordering::Release);
+    /// The server lacks the script. If it had it before, it has lost the others too.
+    pub(super) fn lacks(&self, script: &Script) {
+        if self.has(script) {
+            self.loaded.store(0, Ordering::Release);
+        }
     }
 
     /// `Some` if the call must first check the user's permissions. Scripts that set keys do so, until one check of the
@@ -93,7 +95,9 @@ mod tests {
         known.logged_in("b");
         assert!(!known.has(&ACQUIRE));
         known.executed(&ACQUIRE, None);
-        known.forget();
+        known.lacks(&RELEASE);
+        assert!(known.has(&ACQUIRE), "it never had the other one");
+        known.lacks(&ACQUIRE);
         assert!(!known.has(&ACQUIRE));
     }
 

@@ -85,7 +85,7 @@ impl PostedRelease {
         let result = match outcome {
             None => Err(server.host.with_server(timed_out(Executed::Maybe, "not answered in time"))),
             Some(Outcome::Replied(said)) if first.is_none() && redis_reply::is_noscript(&said) => {
-                server.host.scripts.forget();
+                server.host.scripts.lacks(self.call.script);
                 return self.send(node, server, Some(FirstEnd::UnknownScript));
             }
             Some(Outcome::Replied(said) | Outcome::Acknowledged { reply: said, .. }) => {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::connections::Connections;
+use super::health::Step;
 use super::host::{Host, Reconnect};
 use super::known_scripts::PermissionCheck;
 use super::transport::connection::Connection;
@@ -89,7 +90,7 @@ impl Server {
 
     /// Records that no reply came in time.
     pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
-        self.host.record_failure(failure);
+        self.host.record_failure(Step::Call, failure);
         self.connections(call).connect_another();
         self.host.tell_health();
     }

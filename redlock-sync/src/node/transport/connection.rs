@@ -242,16 +242,20 @@ impl Connection {
     /// call follows, and [`Connection::flush`] after the last one, so that all travel in one packet.
     pub(crate) fn send(self: &Arc<Self>, payload: &Payload, to: Recipient, more: bool) -> u64 {
         let is_unattended = !matches!(to, Recipient::Round(..));
-        if !self.is_busy() {
-            // An idle connection may have been closed, or may have got a reply that no call expects. The next call must
-            // not take that for its own.
-            self.read_available();
-        }
+        self.look_if_idle();
         let number = self.append(to, !more, |queue, to, now| queue.append(payload, to, now));
         if is_unattended {
             self.look_after(number);
         }
         number
+    }
+
+    /// Notices if the server has closed an idle connection, or has sent a reply that no call expects. The next call
+    /// must not take that for its own.
+    pub(crate) fn look_if_idle(self: &Arc<Self>) {
+        if !self.is_busy() {
+            self.read_available();
+        }
     }
 
     /// Sends a `PING`. Its reply comes behind all others.

@@ -29,7 +29,8 @@ impl Connection {
         state.reader.is_none() || state.at_work.is_some_and(|since| now.since(since) < self.node_timeout / 8)
     }
 
-    /// Takes the reading half, unless another thread has it or shall take it. `was_woken`: this thread was woken to read.
+    /// Takes the reading half, unless another thread has it or shall take it. `was_woken`: this thread was woken to
+    /// read.
     pub(super) fn take_reader_for(&self, was_woken: bool) -> Option<Reader> {
         let now = self.setting.clock.now();
         let mut state = self.state.lock();
