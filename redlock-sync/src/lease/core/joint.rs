@@ -56,7 +56,8 @@ impl Core {
         let io = self.io.try_lock_for(self.quorum.settings.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
-        if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {
+        // Nothing is sent after a release by `unlock_all`.
+        if let (Some(mut io), Some(reader), Ok(())) = (io, shared.read_write(), self.still_ours()) {
             io.offered_fence = None;
             io.fence = None;
             let lease = self.next_lease();
