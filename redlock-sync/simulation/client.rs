@@ -22,7 +22,7 @@ use crate::node::{Background, Dial, Nodes};
 use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg};
-use crate::protocol::{Request, TypedCall};
+use crate::protocol::{LeaseCalls, Request, TypedCall};
 use crate::quorum::Quorum;
 
 /// The shortest time between two checks of a holder.

@@ -35,7 +35,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::observer::{Event, LockKind};
 use crate::options::{Kind, LockOptions, Mode};
-use crate::protocol::{Request, WaitArgs};
+use crate::protocol::{LeaseCalls, Request, WaitArgs};
 use crate::quorum::Refusal;
 use crate::token::LockId;
 

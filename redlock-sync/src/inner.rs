@@ -18,7 +18,7 @@ use crate::lease::{
 };
 use crate::node::is_about_permission;
 use crate::options::CLOSING;
-use crate::protocol::{Exclusive, Grant, Next, Protocol, ReleaseArgs, Request};
+use crate::protocol::{Exclusive, Grant, LeaseCalls, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
 use crate::token::{LockId, TokenSource, random_part, random_part_of};
 
@@ -130,7 +130,7 @@ impl ClientInner {
     pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
         LeaseStart {
             quorum: Arc::clone(&self.quorum),
-            protocol: Arc::clone(&request.protocol),
+            protocol: request.protocol.clone(),
             key: request.key.clone(),
             id,
             options: Arc::clone(&request.options),
@@ -177,7 +177,7 @@ impl ClientInner {
     /// (`GrantEvidence`), so it is in no queue.
     pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, ended: &ListenerWait) {
         let Some(wait) = ended.id.clone() else { return };
-        self.backlog.add(PendingRelease::of_wait(&request.protocol, &wait, &self.quorum));
+        self.backlog.add(PendingRelease::of_wait(request.protocol.clone(), &wait, &self.quorum));
         if ended.polls() {
             return;
         }

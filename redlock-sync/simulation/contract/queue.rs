@@ -9,10 +9,9 @@ use super::{
     ALIVE, CHANNEL, DEAD, FACTOR, Failure, Remote, SECOND_ALIVE, Side, Value, id, in_memory, is_alike, scripts, shown,
 };
 use crate::key::TaskQueue;
-use crate::protocol::reply::Extended;
 use crate::protocol::script::{Arg, Call, Script};
 use crate::protocol::task_queue::{Claim, Due, Ending, NewTask, TaskFilter};
-use crate::protocol::{Next, ReleaseArgs};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -105,7 +104,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
             let id = id(&format!("t{token}"));
             return (tasks.claim(&id, lease, 3, 2, wait).call, lease < HOUR);
         }
-        15 => Claim::new(keys(), task.into(), 2).extend::<Extended>(&id(&made(*token)), HOUR).call,
+        15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
         21 => tasks.pop(any(&[1, 3]), 2).call,
         22 => tasks.peek(any(&[1, 9]), any(&[TaskFilter::Due, TaskFilter::All, TaskFilter::Dead])).call,

@@ -9,8 +9,8 @@ use crate::handover::rules::Chain;
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
-use crate::protocol::Request;
 use crate::protocol::reply::Vote;
+use crate::protocol::{LeaseCalls, Request};
 use crate::token::LockId;
 
 /// Takes over a lock that its holder has left held under the token `former`. It does not wait: if `former` does not

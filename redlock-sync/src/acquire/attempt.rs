@@ -12,7 +12,9 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin, PendingRelease};
 use crate::options::MIN_VALIDITY;
 use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
+use crate::protocol::{
+    AcquireArgs, LeaseCalls, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs,
+};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, RandomPart, random_part, random_part_of};
 
@@ -212,7 +214,9 @@ impl<'a> Attempt<'a> {
     ) -> Result<Lease, Error> {
         let Attempt { client, request, id, next, .. } = self;
         let mut start = client.start(request, id, Origin { wait, chain, next: Some(next) });
-        start.protocol = lent.unwrap_or(start.protocol);
+        if let Some(lent) = lent {
+            start.protocol = lent;
+        }
         client.lease(&Arc::new(Core::won(start, ballot)))
     }
 
@@ -236,7 +240,7 @@ impl<'a> Attempt<'a> {
         let Attempt { client, request, id, lease, .. } = self;
         let (ends, at) = (client.quorum.now().after(*lease), ballot.may_be_set().collect());
         client.queues.add_leftover_token(request.key.name(), id.clone(), ends);
-        client.backlog.add(PendingRelease::of_token(Arc::clone(&request.protocol), id.clone(), ends, at));
+        client.backlog.add(PendingRelease::of_token(request.protocol.clone(), id.clone(), ends, at));
     }
 }
 

@@ -20,11 +20,11 @@ use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
-use crate::lease::{Core, Lease, Origin, PendingRelease};
+use crate::lease::{Core, Lease, LeaseStart, Origin, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
-use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
@@ -269,9 +269,16 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
             let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
-            let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
-            let lock = Request { key: tasks.due.clone(), protocol, options: Arc::clone(options) };
-            let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
+            let start = LeaseStart {
+                quorum: Arc::clone(quorum),
+                protocol: claim.clone(),
+                key: tasks.due.clone(),
+                id,
+                options: Arc::clone(options),
+                process: client.process.clone(),
+                origin: Origin::default(),
+            };
+            let core = Core::won(start, &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
             Ok(HeldTask { lease, claim, task })
         }
@@ -301,8 +308,7 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
 /// Releases the task that the claim may have taken, as if it had not been claimed.
 fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (request.client, &request.client.quorum);
-    let claim = Claim::new(request.tasks.clone(), String::new(), request.keep_dead);
-    let claim = Arc::new(Protocol::Task(Arc::new(claim)));
+    let claim = Arc::new(Claim::new(request.tasks.clone(), String::new(), request.keep_dead));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let ends = quorum.now().after(lease);

@@ -13,8 +13,8 @@ use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::inner::ClientInner;
 use crate::lease::Lease;
 use crate::observer::Event;
-use crate::protocol::Request;
 use crate::protocol::reply::Acquired;
+use crate::protocol::{LeaseCalls, Request};
 use crate::quorum::Ballot;
 
 /// Takes the locks in their order, up to the first one that is not free or that other threads of this process want.

@@ -12,7 +12,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Vote};
-use crate::protocol::{Next, ReleaseArgs, Request};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 

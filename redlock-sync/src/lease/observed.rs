@@ -8,7 +8,8 @@ use super::Lease;
 use super::core::Core;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::observer::{Event, ObservedLock, Observers};
+use crate::observer::{Event, LockKind, ObservedLock, Observers};
+use crate::protocol::Protocol;
 
 impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
@@ -81,7 +82,9 @@ impl Lease {
 
 impl Core {
     pub(crate) fn observed(&self) -> ObservedLock<'_> {
-        self.options.observed(self.key.as_str(), self.protocol().shown())
+        // A claim of a task is reported by `Event::Job`, which names no kind of lock.
+        let kind = self.protocol().lock().map_or(LockKind::Mutex, Protocol::shown);
+        self.options.observed(self.key.as_str(), kind)
     }
 
     /// Reports a release after the lock was `held` for that time, if observers were notified of the acquisition. A loss

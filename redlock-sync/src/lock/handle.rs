@@ -12,7 +12,7 @@ use crate::lease::Lease;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::held_by_thread;
 use crate::options::LockOptions;
-use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
+use crate::protocol::{LeaseCalls, Next, Protocol, ReleaseArgs, Request};
 
 /// A lock by name, with its settings. It has no state, and is cheap to make. If the name is invalid, the first use
 /// reports that.

@@ -8,6 +8,7 @@ use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::lock::reentry::{self, Removed};
 use crate::options::Mode;
+use crate::protocol::LeaseCalls;
 
 /// What the `unlock` of a guard that can nest did: that of a [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), of a
 /// [`RwLockReadGuard`](crate::RwLockReadGuard) or of a [`RwLockWriteGuard`](crate::RwLockWriteGuard).

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::derefs_to_lease;
 use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::protocol::Protocol;
 
 /// A permit of a [`Semaphore`](crate::Semaphore), or several of one server that were [acquired at
 /// once](crate::Semaphore::acquire_many). Its drop releases all of them.
@@ -65,7 +66,7 @@ impl<M> SemaphorePermit<M> {
     /// ```
     #[must_use]
     pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().semaphore().map_or(&[], |semaphore| &semaphore.slots)
+        self.lease.core().protocol().lock().and_then(Protocol::semaphore).map_or(&[], |semaphore| &semaphore.slots)
     }
 
     /// Releases the permit, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could

@@ -4,11 +4,11 @@
 //! changes nothing.
 //!
 //! The set of kinds is closed: [`Protocol`] has a variant for each. All kinds acquire, extend, release and inspect.
-//! Some kinds have more operations, which are an `Option`:
+//! Some kinds have more operations, which are an `Option`. A lease only needs [`LeaseCalls`]: those of a lock, or those
+//! of the claim of a task.
 //!
 //! | operations | kinds |
 //! |---|---|
-//! | fence | all locks |
 //! | extend and count the waits | mutex, read-write lock: threads of a process hand the lock to each other |
 //! | unreserve, adopt | mutex: a release grants the lock to the first wait, and a holder can leave it held |
 //! | choose, with common slots | semaphore |
@@ -35,6 +35,7 @@ pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod task_queue;
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +45,7 @@ use self::exclusive::MUTEX;
 use self::permits::{Permits, SEMAPHORE};
 pub(crate) use self::read_write::ReadWrite;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
-use self::script::{Arg, Call, INSPECT, Q_COUNT, RW_INSPECT, SEMAPHORE_INSPECT};
-use self::task_queue::{Claim, QUEUE};
+use self::script::{Arg, Call, INSPECT, RW_INSPECT, SEMAPHORE_INSPECT};
 use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
@@ -180,13 +180,65 @@ impl<R> TypedCall<R> {
     }
 }
 
+/// The calls by which a lease is kept and ended. Every call is safe to execute twice.
+pub(crate) trait LeaseCalls: fmt::Debug + Send + Sync {
+    /// Extends the lease if this token has it; never shortens it.
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+
+    /// Ends the lease if this token has it.
+    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released>;
+
+    /// The kind, to the threads of this process.
+    fn kind(&self) -> Kind;
+
+    /// The lock. `None` for the claim of a task.
+    fn lock(&self) -> Option<&Protocol>;
+
+    /// True if a release may succeed after the end of the lease. The server accepts it only if there was no other
+    /// holder since.
+    fn may_end_late(&self) -> bool;
+}
+
 /// The operations of one lock on one node. Every call is safe to execute twice.
 #[derive(Debug, Clone)]
 pub(crate) enum Protocol {
     Mutex(Exclusive),
     ReadWrite(ReadWrite),
     Semaphore(Permits),
-    Task(Arc<Claim>),
+}
+
+impl LeaseCalls for Protocol {
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        match self {
+            Protocol::Mutex(lock) => lock.extend(id, lease),
+            Protocol::ReadWrite(lock) => lock.extend(id, lease),
+            Protocol::Semaphore(lock) => lock.extend(id, lease),
+        }
+    }
+
+    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        match self {
+            Protocol::Mutex(lock) => lock.release(args),
+            Protocol::ReadWrite(lock) => lock.release(args),
+            Protocol::Semaphore(lock) => lock.release(args),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Protocol::Mutex(_) => MUTEX,
+            Protocol::ReadWrite(lock) => lock.kind(),
+            Protocol::Semaphore(_) => SEMAPHORE,
+        }
+    }
+
+    fn lock(&self) -> Option<&Protocol> {
+        Some(self)
+    }
+
+    fn may_end_late(&self) -> bool {
+        false
+    }
 }
 
 impl Protocol {
@@ -196,28 +248,6 @@ impl Protocol {
             Protocol::Mutex(lock) => lock.acquire(args),
             Protocol::ReadWrite(lock) => lock.acquire(args),
             Protocol::Semaphore(lock) => lock.acquire(args),
-            // Never called: on its one node, a claim that is gone was ended or taken. This call cannot make a claim.
-            Protocol::Task(claim) => claim.extend(args.id, args.lease),
-        }
-    }
-
-    /// Extends the lease if this token holds the lock; never shortens it.
-    pub(crate) fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        match self {
-            Protocol::Mutex(lock) => lock.extend(id, lease),
-            Protocol::ReadWrite(lock) => lock.extend(id, lease),
-            Protocol::Semaphore(lock) => lock.extend(id, lease),
-            Protocol::Task(claim) => claim.extend(id, lease),
-        }
-    }
-
-    /// Releases the lock if this token holds it.
-    pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
-        match self {
-            Protocol::Mutex(lock) => lock.release(args),
-            Protocol::ReadWrite(lock) => lock.release(args),
-            Protocol::Semaphore(lock) => lock.release(args),
-            Protocol::Task(claim) => claim.release(args),
         }
     }
 
@@ -227,26 +257,14 @@ impl Protocol {
             Protocol::Mutex(lock) => (&INSPECT, &lock.key),
             Protocol::ReadWrite(lock) => (&RW_INSPECT, &lock.key),
             Protocol::Semaphore(lock) => (&SEMAPHORE_INSPECT, &lock.key),
-            // Never called: other calls inspect a queue.
-            Protocol::Task(claim) => (&Q_COUNT, &claim.queue.due),
         };
         Call::new(script, &[key.as_str()], &[]).into()
     }
 
-    /// The kind of the lock, to the threads of this process.
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Protocol::Mutex(_) => MUTEX,
-            Protocol::ReadWrite(lock) => lock.kind(),
-            Protocol::Semaphore(_) => SEMAPHORE,
-            Protocol::Task(_) => QUEUE,
-        }
-    }
-
-    /// The kind of the lock, to observers. A claim of a task is reported by `Event::Job`, which names no kind of lock.
+    /// The kind of the lock, to observers.
     pub(crate) fn shown(&self) -> LockKind {
         match self {
-            Protocol::Mutex(_) | Protocol::Task(_) => LockKind::Mutex,
+            Protocol::Mutex(_) => LockKind::Mutex,
             Protocol::ReadWrite(lock) if lock.kind().mode == Mode::Exclusive => LockKind::Write,
             Protocol::ReadWrite(_) => LockKind::Read,
             Protocol::Semaphore(_) => LockKind::Semaphore,
@@ -254,12 +272,11 @@ impl Protocol {
     }
 
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
-    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> Option<TypedCall<Fenced>> {
+    pub(crate) fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
         match self {
-            Protocol::Mutex(lock) => Some(lock.fence(id, fence)),
-            Protocol::ReadWrite(lock) => Some(lock.fence(id, fence)),
-            Protocol::Semaphore(lock) => Some(lock.fence(id, fence)),
-            Protocol::Task(_) => None,
+            Protocol::Mutex(lock) => lock.fence(id, fence),
+            Protocol::ReadWrite(lock) => lock.fence(id, fence),
+            Protocol::Semaphore(lock) => lock.fence(id, fence),
         }
     }
 
@@ -268,7 +285,7 @@ impl Protocol {
         match self {
             Protocol::Mutex(lock) => Some(lock.extend_and_count(id, lease)),
             Protocol::ReadWrite(lock) => Some(lock.extend_and_count(id, lease)),
-            Protocol::Semaphore(_) | Protocol::Task(_) => None,
+            Protocol::Semaphore(_) => None,
         }
     }
 
@@ -284,12 +301,6 @@ impl Protocol {
 
     pub(crate) fn semaphore(&self) -> Option<&Permits> {
         if let Protocol::Semaphore(lock) = self { Some(lock) } else { None }
-    }
-
-    /// True if a release may succeed after the end of the lease. The server accepts it only if there was no other
-    /// holder since.
-    pub(crate) fn may_end_late(&self) -> bool {
-        matches!(self, Protocol::Task(_))
     }
 }
 

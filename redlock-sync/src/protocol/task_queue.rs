@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reply::{Released, Reply, Value};
+use super::reply::{Extended, Released, Reply, Value};
 use super::script::Arg::{Bytes, Number, Text};
 use super::script::{
     Call, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
 };
-use super::{ReleaseArgs, TypedCall, millis, text};
+use super::{LeaseCalls, Protocol, ReleaseArgs, TypedCall, millis, text};
 use crate::key::TaskQueue;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -200,13 +200,15 @@ impl Claim {
         (*said, *is_final) = (ending, true);
         true
     }
+}
 
-    pub(crate) fn extend<R>(&self, id: &LockId, lease: Duration) -> TypedCall<R> {
+impl LeaseCalls for Claim {
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
         let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
         Call::of_token(&Q_EXTEND, Some(id), &[self.queue.due.as_str(), &self.queue.meta], &args).into()
     }
 
-    pub(crate) fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
+    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ending = {
             let (ending, is_final) = &mut *self.ending.lock();
             *is_final = true;
@@ -223,6 +225,18 @@ impl Claim {
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
         Call::of_token(&Q_FINISH, args.id, &keys, &words).into()
+    }
+
+    fn kind(&self) -> Kind {
+        QUEUE
+    }
+
+    fn lock(&self) -> Option<&Protocol> {
+        None
+    }
+
+    fn may_end_late(&self) -> bool {
+        true
     }
 }
 

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::lease::release_votes::{is_confirmed, is_gone_from};
 use crate::protocol::reply::{Released, Vote};
-use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -47,7 +47,7 @@ pub(crate) enum ReleaseTarget {
 /// A release that has to be sent, or sent again.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingRelease {
-    pub(crate) protocol: Arc<Protocol>,
+    pub(crate) protocol: Arc<dyn LeaseCalls>,
     pub(crate) what: ReleaseTarget,
     /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
@@ -69,7 +69,7 @@ impl ReleaseTarget {
 
 impl PendingRelease {
     /// The release of a token without a lease, a wait or a minimum hold.
-    pub(crate) fn of_token(protocol: Arc<Protocol>, id: LockId, ends: Tick, at: Vec<bool>) -> PendingRelease {
+    pub(crate) fn of_token(protocol: Arc<dyn LeaseCalls>, id: LockId, ends: Tick, at: Vec<bool>) -> PendingRelease {
         PendingRelease {
             protocol,
             what: ReleaseTarget::Token(id),
@@ -82,12 +82,12 @@ impl PendingRelease {
     }
 
     /// Removes a wait that is over. It names no token: that of a possible grant is unknown.
-    pub(crate) fn of_wait(protocol: &Arc<Protocol>, wait: &Arc<str>, quorum: &Quorum) -> PendingRelease {
+    pub(crate) fn of_wait(protocol: Arc<dyn LeaseCalls>, wait: &Arc<str>, quorum: &Quorum) -> PendingRelease {
         let is_in_slots = quorum.nodes.are_in_slots();
         // No grant lasts longer than the longest one. A queue lasts while its slot moves.
         let longest = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
         PendingRelease {
-            protocol: Arc::clone(protocol),
+            protocol,
             what: ReleaseTarget::Wait(Arc::clone(wait)),
             wait: Some(Arc::clone(wait)),
             keep_until: Tick::ZERO,

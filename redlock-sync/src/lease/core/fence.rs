@@ -26,7 +26,7 @@ impl Core {
 
     /// Raises the counters to `fence`, or to their next values. Returns the largest value that a majority has now.
     fn fence_round(&self, io: &mut RoundState, fence: Option<u64>) -> Result<u64, Error> {
-        let Some(call) = self.protocol().fence(&self.id, fence) else {
+        let Some(call) = self.protocol().lock().map(|lock| lock.fence(&self.id, fence)) else {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
         };

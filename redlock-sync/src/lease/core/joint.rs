@@ -36,7 +36,7 @@ impl Core {
     /// False without a majority. The renewal thread calls the loss handlers.
     pub(crate) fn no_writer_waits(&self) -> bool {
         let Some(mut io) = self.io.try_lock_for(self.quorum.settings.node_timeout) else { return false };
-        let Some(lock) = self.protocol().read_write() else { return false };
+        let Some(lock) = self.protocol().lock().and_then(Protocol::read_write) else { return false };
         if self.still_ours().is_err() {
             return false;
         }
@@ -52,12 +52,13 @@ impl Core {
     /// changes the rest.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
         self.still_ours()?;
-        let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
+        let lock = self.protocol().lock().and_then(Protocol::read_write);
+        let Some(reader) = lock.map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.settings.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
-        let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
+        self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(reader.clone())));
         // Nothing is sent after a release by `unlock_all`.
-        if let (Some(mut io), Some(reader), Ok(())) = (io, shared.read_write(), self.still_ours()) {
+        if let (Some(mut io), Ok(())) = (io, self.still_ours()) {
             io.offered_fence = None;
             io.fence = None;
             let lease = self.next_lease();

@@ -53,7 +53,7 @@ use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
 use crate::protocol::reply::{Acquired, Extended, Few, Vote};
-use crate::protocol::{AcquireArgs, Protocol, QueuePolicy, TypedCall};
+use crate::protocol::{AcquireArgs, LeaseCalls, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
@@ -63,9 +63,9 @@ pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
-    protocol: Arc<Protocol>,
+    protocol: Arc<dyn LeaseCalls>,
     /// The protocol of the shared lock, once an exclusive lock was downgraded.
-    downgraded: OnceLock<Arc<Protocol>>,
+    downgraded: OnceLock<Arc<dyn LeaseCalls>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
@@ -100,7 +100,7 @@ pub(crate) struct Core {
 /// The values from which a lease is made.
 pub(crate) struct LeaseStart {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) protocol: Arc<Protocol>,
+    pub(crate) protocol: Arc<dyn LeaseCalls>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
@@ -205,8 +205,8 @@ impl Core {
         }
     }
 
-    /// The calls of the lock at present.
-    pub(crate) fn protocol(&self) -> &Arc<Protocol> {
+    /// The calls of the lease at present.
+    pub(crate) fn protocol(&self) -> &Arc<dyn LeaseCalls> {
         self.downgraded.get().unwrap_or(&self.protocol)
     }
 
@@ -439,6 +439,8 @@ impl Core {
     /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their
     /// votes count from the next round on. If its outcome is unknown, it is like an acquire of unknown outcome.
     fn refill(&self, io: &mut RoundState, ballot: &Ballot<Extended>, lease: Duration) {
+        // On its one node, a claim that is gone was ended or taken.
+        let Some(lock) = self.protocol().lock() else { return };
         let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
         if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.expiry.deadline() {
             return;
@@ -446,7 +448,7 @@ impl Core {
         let fence = io.fence.or(io.offered_fence);
         let attempt =
             AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
-        let call = self.protocol().acquire(&attempt);
+        let call = lock.acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         io.acquire_may_run |= filled.token_may_remain();
         for (at, may_be_set) in io.at.iter_mut().zip(filled.may_be_set()) {

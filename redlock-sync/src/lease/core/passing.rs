@@ -77,7 +77,7 @@ impl Core {
     /// The pause for which the lock is left to foreign clients, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         // Foreign clients use only the layout of a mutex.
-        self.protocol().mutex()?;
+        self.protocol().lock()?.mutex()?;
         let is_long = self.origin.chain.age(self.quorum.now()) > LONGEST_CHAIN;
         is_long.then(|| pause_after_chain(self.pauses()))
     }
@@ -103,7 +103,7 @@ impl Core {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
         let lease = self.next_lease();
-        let call = self.protocol().extend_and_count(&self.id, lease)?;
+        let call = self.protocol().lock()?.extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
         let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), false);
         // While a cluster moves the slot, `waits` is `None`. That counts as no waits: no other client can acquire then.

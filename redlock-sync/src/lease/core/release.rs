@@ -89,10 +89,10 @@ impl Core {
         // no loss. Read after the reply; `supersede` stored it before its attempt.
         ballot.duplicate |= self.is_superseded.load(Ordering::SeqCst);
         let quorum = &self.quorum;
-        if let Some(random) = &release.random {
+        if let (Some(random), Some(lock)) = (&release.random, self.protocol().lock()) {
             let mut buffer = Uuid::encode_buffer();
             let random = random.encode(&mut buffer);
-            grant::unreserve(quorum, self.protocol(), &ballot, random, by);
+            grant::unreserve(quorum, lock, &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = quorum.settings.resend_pause();
@@ -255,7 +255,7 @@ impl Core {
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
-            backlog.add(PendingRelease::of_wait(&self.protocol, wait, &self.quorum));
+            backlog.add(PendingRelease::of_wait(Arc::clone(&self.protocol), wait, &self.quorum));
         }
         Ok(())
     }

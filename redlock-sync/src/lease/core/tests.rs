@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::options::ClientOptions;
-use crate::protocol::Exclusive;
+use crate::protocol::{Exclusive, Protocol};
 use crate::tests::{Sleeper, quorum};
 use crate::token::{TokenSource, random_part};
 
@@ -77,7 +77,7 @@ impl Rig {
         let lease = Core::first_lease(&start.options);
         let attempt =
             AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
-        let call = start.protocol.acquire(&attempt);
+        let call = start.protocol.lock().unwrap().acquire(&attempt);
         self.quorum.round(&call, self.quorum.round_deadline())
     }
 
