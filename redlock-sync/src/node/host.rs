@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::arrivals::Arrivals;
 use super::breaker::Breaker;
 use super::cluster::slots_reply::SlotsReply;
 use super::identities::{Identity, ServerIdentities};
@@ -34,7 +33,6 @@ pub(super) struct HostContext {
     pub(super) jobs: Background,
     /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
-    pub(super) arrivals: Arc<Arrivals>,
     /// The thread that reads what nobody waits for.
     pub(super) drain: Arc<Drain>,
     /// The scripts that a server of this node has ever executed for this client. Each node has a set of its own.

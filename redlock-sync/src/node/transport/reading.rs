@@ -29,16 +29,17 @@ impl Connection {
         state.reader.is_none() || state.at_work.is_some_and(|since| now.since(since) < self.node_timeout / 8)
     }
 
-    /// Reads until the call of this round has its outcome, or until the deadline. Returns false at once if another
-    /// thread reads, or shall read. `was_woken`: this thread was woken to read.
-    pub(super) fn read_for(self: &Arc<Self>, round: &Round, index: usize, until: Tick, was_woken: bool) -> bool {
-        let mut began = self.setting.clock.now();
+    /// Takes the reading half. `None` if another thread reads, or shall read and the thread of this round was not woken
+    /// to do so.
+    pub(super) fn take_reader_for(&self, round: &Round) -> Option<Reader> {
+        let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        if !was_woken && self.is_away(&state, began) {
-            return false;
-        }
-        let Some(mut reader) = state.reader.take() else { return false };
-        drop(state);
+        if self.is_away(&state, now) && !round.is_to_read() { None } else { state.reader.take() }
+    }
+
+    /// Reads until the call of this round has its outcome, or until the deadline.
+    pub(super) fn read_for(self: &Arc<Self>, round: &Round, index: usize, mut reader: Reader, until: Tick) {
+        let mut began = self.setting.clock.now();
         while round.awaits(index) {
             let (has_read, now) = self.read(&mut reader, until);
             // A read that began after the deadline took what had already arrived.
@@ -48,7 +49,6 @@ impl Connection {
             began = now;
         }
         self.bring_back(reader);
-        true
     }
 
     /// Writes what is left, reads once, and delivers the outcomes. Returns whether bytes arrived before the deadline,
