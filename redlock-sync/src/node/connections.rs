@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::arrivals::ServerArrivals;
+use super::Failure;
 use super::host::Host;
 use super::link::Link;
 use super::supply::{MAX_OLD, NewConnection, Supply};
 use super::transport::connection::{Connection, Setting, time_for_replicas};
 use super::transport::halves::Broken;
+use super::transport::round::Round;
 use crate::clock::Tick;
 use crate::fork::ForkGuard;
 use crate::names;
@@ -32,7 +33,6 @@ const CLOSE_AFTER: u32 = 8;
 pub(crate) struct Connections {
     host: Arc<Host>,
     supply: Supply,
-    pub(super) arrivals: ServerArrivals,
     /// When the latest call that the server has answered on any connection was sent, in nanoseconds.
     ///
     /// The callback that `add` makes raises it, after the connection has updated its `oldest`. Pairs with
@@ -88,12 +88,10 @@ fn unlock(mut open: MutexGuard<'_, OpenConnections>) {
 
 impl Connections {
     pub(crate) fn new(host: &Arc<Host>, max: usize) -> Connections {
-        let arrivals = host.context.arrivals.register();
         let max = max.max(1);
         Connections {
             host: Arc::clone(host),
-            supply: Supply::new(host, &arrivals, max),
-            arrivals,
+            supply: Supply::new(host, max),
             latest_reply: Arc::default(),
             open: Mutex::new(OpenConnections::new(max)),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
@@ -103,8 +101,15 @@ impl Connections {
     }
 
     /// Picks the connection for a call. If there is none, orders a connection and returns `None`. `prompt`: the
-    /// connection must answer promptly, unless the call is a release whose acquire is unanswered there.
-    pub(crate) fn choose(&self, call: &Call, prompt: bool, now: Tick) -> Option<Arc<Connection>> {
+    /// connection must answer promptly, unless the call is a release whose acquire is unanswered there. `waiting`: the
+    /// round that waits for a connection if there is none.
+    pub(crate) fn choose(
+        &self,
+        call: &Call,
+        prompt: bool,
+        now: Tick,
+        waiting: Option<&Arc<Round>>,
+    ) -> Option<Arc<Connection>> {
         let mut open = self.open.lock();
         self.maintain(&mut open, now);
         let hash = usize::try_from(names::hash(call.first_key().unwrap_or_default()) >> 32).unwrap_or(0);
@@ -127,6 +132,12 @@ impl Connections {
         let needs_another = chosen.as_ref().is_none_or(|one| own.is_none() && one.is_being_read());
         if is_stray {
             open.strays_until = now.after(self.node_timeout.saturating_mul(CLOSE_AFTER));
+        }
+        if let Some(round) = waiting.filter(|_| chosen.is_none()) {
+            // Nothing is missed: since the look, no thread can have taken a connection into use, because the mutex was
+            // locked. What has come or failed meanwhile is found by `next_look` and `last_failure`, which the thread
+            // asks after this. Registered before the order, which may have a connection at once.
+            self.supply.order.register(round);
         }
         if needs_another {
             self.order(&mut open, now);
@@ -190,7 +201,7 @@ impl Connections {
     /// Takes new connections into use, and replaces those that do not answer.
     fn maintain(&self, open: &mut OpenConnections, now: Tick) {
         let is_fine = |one: &Arc<Connection>| !self.needs_replacement(one, now);
-        if open.old.is_empty() && open.used().all(is_fine) && !self.arrivals.is_here() {
+        if open.old.is_empty() && open.used().all(is_fine) && !self.supply.order.is_here() {
             return;
         }
         let OpenConnections { places, old, .. } = &mut *open;
@@ -210,7 +221,7 @@ impl Connections {
         if open.used().any(|one| self.needs_replacement(one, now)) {
             self.order(open, now);
         }
-        if self.arrivals.is_here()
+        if self.supply.order.is_here()
             && let Some(made) = self.supply.take()
         {
             self.add(open, made, now);
@@ -245,10 +256,7 @@ impl Connections {
 
     fn order(&self, open: &mut OpenConnections, now: Tick) {
         let has_room = open.all().count() < open.places.len() + MAX_OLD;
-        if has_room
-            && self.arrivals.order()
-            && let Some(made) = self.supply.order()
-        {
+        if has_room && let Some(made) = self.supply.take_or_order() {
             self.add(open, made, now);
         }
     }
@@ -256,7 +264,7 @@ impl Connections {
     /// Takes a connection into use: in an empty place, or in place of one that does not answer. If all are fine, it is
     /// closed.
     fn add(&self, open: &mut OpenConnections, new: NewConnection, now: Tick) {
-        self.arrivals.taken();
+        self.supply.order.taken();
         let made = self.connection(new);
         let needs = |place: &Option<Arc<Connection>>| place.as_ref().is_none_or(|one| self.needs_replacement(one, now));
         let bad = |place: &Option<Arc<Connection>>| place.is_some() && needs(place);
@@ -301,6 +309,16 @@ impl Connections {
     /// Why a connection is closed that has not answered for this many node timeouts.
     fn silent_for(&self, timeouts: u32) -> Broken {
         Broken::Closed(format!("did not answer for {:?}", self.node_timeout.saturating_mul(timeouts)))
+    }
+
+    /// When a thread that waits for a connection looks again, unless its round is woken before.
+    pub(crate) fn next_look(&self, now: Tick) -> Tick {
+        self.supply.order.next_look(now)
+    }
+
+    /// Why the last attempt to connect failed, if no connection has come since.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.supply.order.last_failure()
     }
 
     /// All open connections.

@@ -21,8 +21,8 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::reply::is_no;
 use crate::protocol::script::{Call, Purpose};
 
-/// How long to wait for a connection to a server that is left out but needed for a majority. If the server is silent, a
-/// longer wait would use up the time of each exchange.
+/// How long to wait for a connection to a server that is left out but needed for a majority. Nothing wakes the round
+/// while the server is silent, and a longer wait would use up the time of each exchange.
 const BRIEF_WAIT: Duration = Duration::from_millis(2);
 
 /// After a majority has decided, a slow server gets at least this long.
@@ -123,35 +123,28 @@ fn sent(targets: &[Target]) -> impl Iterator<Item = SentCall> {
     })
 }
 
-/// The indices of the servers to which connections are awaited.
-fn waiting(targets: &[Target]) -> Few<usize> {
-    let index = |target: &Target| Some(target.server.as_ref()?.connections(&target.call).arrivals.index);
-    targets.iter().filter(|target| matches!(target.state, TargetState::Unsent)).filter_map(index).collect()
+/// The calls that wait for connections, and their servers.
+fn unsent(targets: &[Target]) -> impl Iterator<Item = (&Target, &Arc<Server>)> {
+    let unsent = targets.iter().filter(|target| matches!(target.state, TargetState::Unsent));
+    unsent.filter_map(|target| Some((target, target.server.as_ref()?)))
 }
 
 impl Exchange<'_> {
     fn run(&mut self, targets: &mut [Target]) {
         self.send_unattended(targets);
         loop {
-            // Read before the outcomes are taken. One that comes meanwhile ends the next wait at once.
-            let came = self.round.came();
+            let came = self.round.look();
             self.handle_outcomes(targets);
             self.send_waiting(targets);
-            // Read before `send_waiting` looks again, so that a connection which arrives after that look ends the wait.
-            let seen = if waiting(targets).is_empty() { 0 } else { self.nodes.context.arrivals.version() };
-            if seen > 0 {
-                self.send_waiting(targets);
-            }
             self.shorten(targets, came);
             let sent: Few<SentCall> = sent(targets).collect();
-            let waiting = waiting(targets);
-            if sent.is_empty() && waiting.is_empty() {
+            let connects = unsent(targets).next().is_some();
+            if sent.is_empty() && !connects {
                 return;
             }
-            let until = self.until(targets, !waiting.is_empty(), !sent.is_empty());
-            if sent.is_empty() {
-                self.nodes.context.arrivals.wait(&waiting, seen, until, self.clock);
-            } else if wait(&self.round, &sent, until, self.clock) {
+            let is_over = wait(&self.round, &sent, connects, self.until(targets), self.clock);
+            // Connections may come and break again and again, so a thread that waits for one looks at its deadline.
+            if is_over && !connects {
                 continue;
             }
             if self.clock.now() >= self.deadline && !self.extend_while_moving(targets) {
@@ -160,22 +153,25 @@ impl Exchange<'_> {
         }
     }
 
-    /// Until when to wait. While calls wait for connections, they are tried again from time to time.
-    fn until(&self, targets: &[Target], waits: bool, sent: bool) -> Tick {
-        if !waits {
-            return self.deadline;
+    /// Until when to wait. A connection that comes, or fails to, wakes the round; only the passing of time does not.
+    fn until(&self, targets: &[Target]) -> Tick {
+        let mut until = self.deadline;
+        for (target, server) in unsent(targets) {
+            let now = self.clock.now();
+            until = until.min(server.connections(&target.call).next_look(now));
+            if now < self.prompt() {
+                until = until.min(self.prompt());
+            }
+            if outage_of(target, server).is_some() {
+                until = until.min(self.briefly().max(now));
+            }
         }
-        let now = self.clock.now();
-        let prompt = self.prompt();
-        let deadline = if now < prompt { self.deadline.min(prompt) } else { self.deadline };
-        let is_out = |target: &Target| {
-            let out = |server: &Arc<Server>| outage_of(target, server).is_some();
-            matches!(target.state, TargetState::Unsent) && target.server.as_ref().is_some_and(out)
-        };
-        if targets.iter().any(is_out) {
-            return deadline.min(now.after(BRIEF_WAIT));
-        }
-        if sent { deadline.min(now.after(self.node_timeout / 8)) } else { deadline }
+        until
+    }
+
+    /// Until then, a call waits for a connection to a server that is left out.
+    fn briefly(&self) -> Tick {
+        self.started.after(BRIEF_WAIT)
     }
 
     /// Until then, a slow connection is not used, because a better one may arrive.
@@ -205,7 +201,7 @@ impl Exchange<'_> {
             let now = self.clock.now();
             let prompt = now < self.prompt() || !is_release && server.outage().is_some();
             let sent = self.send(Some(i), target, server, prompt);
-            let is_over = || now >= self.started.after(BRIEF_WAIT);
+            let is_over = || now >= self.briefly();
             let failure = || outage_of(target, server).filter(|_| is_over());
             let state = sent.or_else(|| Some(TargetState::Done(Err(without_connection(target, server, failure()?)))));
             if let Some(state) = state
@@ -223,7 +219,8 @@ impl Exchange<'_> {
     fn send(&self, index: Option<usize>, target: &Target, server: &Server, prompt: bool) -> Option<TargetState> {
         let call = &target.call;
         let now = self.clock.now();
-        let connection = server.connections(call).choose(call, prompt, now)?;
+        let waiting = index.map(|_| &self.round);
+        let connection = server.connections(call).choose(call, prompt, now, waiting)?;
         // A slow server gets no second copy of a release that is still unanswered.
         let is_release = call.script.purpose == Purpose::Release;
         if is_release && connection.is_late(self.node_timeout / 8, now) && connection.has_like(call) {
@@ -438,5 +435,5 @@ fn after_disconnect(target: &mut Target, server: &Server, was_written: bool, why
 
 /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
 fn outage_of(target: &Target, server: &Server) -> Option<Failure> {
-    server.connections(&target.call).arrivals.last_failure().or_else(|| server.outage())
+    server.connections(&target.call).last_failure().or_else(|| server.outage())
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::arrivals::Arrivals;
 use super::cluster::slots_reply::SlotsReply;
 use super::health::{Change, Health, Step};
 use super::identities::{Identity, ServerIdentities};
@@ -32,7 +31,6 @@ pub(super) struct HostContext {
     pub(super) jobs: Background,
     /// Called when a node that was left out answers again. Must not wait.
     pub(super) on_return: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
-    pub(super) arrivals: Arc<Arrivals>,
     /// The thread that reads what nobody waits for.
     pub(super) drain: Arc<Drain>,
     /// The scripts that a server of this node has ever executed for this client. Each node has a set of its own.
@@ -205,8 +203,9 @@ impl Host {
         });
     }
 
-    /// Connects within a node timeout. A panic becomes a failure. Otherwise the attempt would count as under way for
-    /// ever. rustls panics if it has no crypto provider.
+    /// Connects within a node timeout. After a success, the caller tells a change of health, on another thread: the
+    /// connection cannot be used before this returns, and an observer may use this client. A panic becomes a failure.
+    /// Otherwise the attempt would count as under way for ever. rustls panics if it has no crypto provider.
     pub(super) fn connect(self: &Arc<Self>) -> Result<Link, Failure> {
         let panicked = "connecting panicked; see the panic's own message";
         let open = || caught(|| self.open()).unwrap_or_else(|_| Err(Failure::unsent(FailureKind::Misuse, panicked)));
@@ -224,10 +223,7 @@ impl Host {
             Err(_) if self.connections().is_some_and(|others| others.are_alive()) => {}
             Err(failure) => self.record_failure(Step::LogIn, failure),
         }
-        if opened.is_ok() {
-            // The connection cannot be used yet, and an observer may use this client.
-            self.tell_health_soon();
-        } else {
+        if opened.is_err() {
             self.tell_health();
         }
         opened

@@ -15,7 +15,7 @@
 //! 1. `set.rs`, `exchange.rs`: a thread sends its calls to all nodes, then waits for all. `target.rs`: one call to one
 //!    node. `post.rs`: a release for which no thread waits, whose outcome goes to a callback.
 //! 2. `members.rs`, `cluster/`: the server of a node. `server.rs`: whether it knows the script, and may be asked.
-//! 3. `connections.rs`: the connection, by the hash of the key. `arrivals.rs`, `supply.rs`: how connections are made.
+//! 3. `connections.rs`: the connection, by the hash of the key. `supply.rs`, `order.rs`: how connections are made.
 //! 4. `transport/connection.rs`: bytes and entry are appended, and written. A write never waits.
 //! 5. `transport/waiting.rs`: the thread reads, for itself and for others, or sleeps while another one reads.
 //! 6. `transport/reading.rs`: each reply goes to the entry that is first, and from there to its thread or callback.
@@ -31,7 +31,6 @@
 //! - `sentinel/`: the master of a group. `memory/`: a server in memory, feature `testing`. `subscriber.rs`: a
 //!   connection for messages. `background.rs`: threads.
 
-mod arrivals;
 mod background;
 #[cfg(feature = "tls")]
 mod certificates;
@@ -50,6 +49,7 @@ mod link;
 mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
+mod order;
 mod post;
 mod redact;
 mod redis_reply;

@@ -61,7 +61,7 @@ impl Nodes {
 impl PostedRelease {
     fn send(self: &Arc<Self>, node: usize, server: &Arc<Server>, first: Option<FirstEnd>) {
         let now = server.host.context.clock.now();
-        let Some(connection) = server.connections(&self.call).choose(&self.call, false, now) else {
+        let Some(connection) = server.connections(&self.call).choose(&self.call, false, now, None) else {
             return self.record(node, Err(unsent(server, first)));
         };
         let check = server.host.scripts.needs_check(self.call.script);

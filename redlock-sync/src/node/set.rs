@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arrivals::Arrivals;
 use super::cluster::Cluster;
 use super::connections::Connections;
 use super::host::{Host, HostContext};
@@ -71,7 +70,6 @@ impl Nodes {
             background: connecting,
             jobs: background.clone(),
             on_return: Arc::default(),
-            arrivals: Arrivals::new(),
             drain: Arc::new(Drain::new(clock)),
             served: Arc::default(),
         };
@@ -128,6 +126,7 @@ impl Nodes {
     pub(crate) fn probe_now(&self, member: usize) {
         if let Some(Node::Server(server)) = self.all.get(member).filter(|node| node.outage().is_some()) {
             drop(server.host.connect());
+            server.host.tell_health_soon();
         }
     }
 

@@ -16,6 +16,7 @@ pub(super) fn subscribe(host: &Arc<Host>, channel: &str, by: Tick) -> Result<Ser
     let lost = |broken: Broken| broken.while_doing("subscribing");
     let address_changes = host.server.address_changes();
     let mut link = host.health.outage().map_or_else(|| host.connect(), Err)?;
+    host.tell_health_soon();
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     let clock = Arc::clone(&host.context.clock);
     link.send(&command, by, &*clock).map_err(lost)?;

@@ -13,6 +13,13 @@ macro_rules! models {
 }
 
 models! {
+    connecting {
+        threads_share_the_connection_that_comes
+        a_connection_that_is_announced_first
+        threads_learn_that_no_connection_comes
+        a_connection_comes_beside_a_silent_server
+        no_connection_comes_beside_a_silent_server
+    }
     queue {
         first_come_first_served
         a_crowd

@@ -4,7 +4,7 @@
 //! 2. The lease that several threads hold together (`handover/sharing.rs`).
 //! 3. The threads that renew leases (`lease/renewal.rs`).
 //! 4. The notification connection that waiting threads read in turn (`handover/listener`).
-//! 5. The connections that all threads share (`node/transport`).
+//! 5. The connections that all threads share (`node/transport`), and how threads wait for one (`node/connections.rs`).
 //!
 //! The models include the library's own source files, but replace its `sync` by one that belongs to the scheduler
 //! `shuttle`. The scheduler runs a model many times. At each lock, notification and atomic access it decides which
@@ -17,9 +17,9 @@
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
 //! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
 //!    and the real transport.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`], [`unattended`]: the models. [`relay`]
-//!    combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has those of
-//!    [`transport`].
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`], [`unattended`], [`connecting`]: the
+//!    models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has
+//!    those of [`transport`].
 //! 6. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
@@ -47,6 +47,7 @@ from_library! {
     cancel "../../../redlock-sync/src/cancel.rs"
     clock "../../../redlock-sync/src/clock.rs"
     error "../../../redlock-sync/src/error.rs"
+    fork "../../../redlock-sync/src/fork.rs"
     handler "../../../redlock-sync/src/handler.rs"
     names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"
@@ -54,6 +55,7 @@ from_library! {
     token "../../../redlock-sync/src/token.rs"
 }
 
+pub mod connecting;
 pub mod explore;
 #[allow(dead_code, unreachable_pub)]
 mod handover;

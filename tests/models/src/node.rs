@@ -1,4 +1,5 @@
-//! Replaces the library's `node`: the interface of a notification connection, and the real transport.
+//! Replaces the library's `node`: the interface of a notification connection, the real transport, and the real choice of
+//! a connection with a replacement for the pool.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,4 +15,13 @@ pub(crate) enum Heard {
     Broken(String),
 }
 
+#[path = "../../../redlock-sync/src/node/connections.rs"]
+pub(crate) mod connections;
+pub(crate) mod host;
+#[path = "../../../redlock-sync/src/node/order.rs"]
+mod order;
+mod supply;
 pub(crate) mod transport;
+
+pub(crate) use crate::protocol::reply::{Failure, FailureKind};
+use host as link;

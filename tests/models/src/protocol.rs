@@ -1,4 +1,8 @@
-//! The library's calls of scripts.
+//! The library's calls of scripts, and its failures.
+
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../redlock-sync/src/protocol/reply.rs"]
+pub(crate) mod reply;
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../redlock-sync/src/protocol/script.rs"]

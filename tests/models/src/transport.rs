@@ -86,7 +86,7 @@ pub fn two_threads_and_two_connections() {
             for n in n..n + 2 {
                 let round = Round::new(2);
                 let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(n), false));
-                assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+                assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
                 for index in [0, 1] {
                     assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(n.cast_signed())));
                 }
@@ -112,11 +112,11 @@ pub fn a_call_that_is_sent_again() {
         thread::spawn(move || {
             let round = Round::new(1);
             let mut sent = [rigs[0].send(&round, 0, &number(n), false)];
-            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
             let end = outcome(&round, 0);
             if let End::Cut { .. } = end {
                 sent = [rigs[1].send(&round, 0, &number(n), false)];
-                assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+                assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
                 assert_eq!(outcome(&round, 0), End::Reply(WireReply::Int(n.cast_signed())));
             }
         })
@@ -324,7 +324,7 @@ pub fn several_servers() {
         thread::spawn(move || {
             let round = Round::new(2);
             let sent = order.map(|index| rigs[index].send(&round, index, &number(index as u64), false));
-            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
                 assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(i64::try_from(index).unwrap())));
             }
@@ -348,7 +348,7 @@ pub fn a_server_that_hangs_beside_another_one() {
         thread::spawn(move || {
             let round = Round::new(2);
             let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(n), false));
-            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
             for index in [0, 1] {
                 assert_eq!(outcome(&round, index), End::Reply(WireReply::Int(n.cast_signed())));
             }
@@ -412,7 +412,7 @@ pub fn many_acquires_at_a_time() {
             let round = Round::new(4);
             let sent = [0, 1, 2, 3].map(|index| rig.send(&round, index, &acquire(token), true));
             rig.connection.flush();
-            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
         })
     });
     join(threads);
@@ -448,7 +448,7 @@ pub fn a_break_while_a_thread_is_woken() {
         thread::spawn(move || {
             let round = Round::new(2);
             let sent = [0, 1].map(|index| rigs[index].send(&round, index, &number(1), false));
-            assert!(wait(&round, &sent, Tick::NEVER, &ModelClock));
+            assert!(wait(&round, &sent, false, Tick::NEVER, &ModelClock));
             if round.give_up(0) {
                 rigs[0].connection.abandon(sent[0].number);
             }

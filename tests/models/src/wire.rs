@@ -66,6 +66,20 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    pub(crate) fn new() -> Arc<Server> {
+        Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) })
+    }
+
+    /// Its connection.
+    pub(crate) fn halves(self: &Arc<Self>) -> Halves {
+        let door = Arc::clone(self);
+        Halves {
+            sink: Box::new(Front(Arc::clone(self))),
+            source: Box::new(Back(Arc::clone(self))),
+            shut: Box::new(move || door.cut()),
+        }
+    }
+
     /// Waits for commands and executes all of them, or all up to a `WAIT`. Returns false if no more commands can come.
     pub(crate) fn execute(&self) -> bool {
         let mut line = self.line.lock();
@@ -265,13 +279,7 @@ impl Rig {
     }
 
     fn with(clock: Arc<dyn Clock>, wait: &str) -> Rig {
-        let server = Arc::new(Server { line: Mutex::default(), moved: Arc::new(Condvar::new()) });
-        let door = Arc::clone(&server);
-        let halves = Halves {
-            sink: Box::new(Front(Arc::clone(&server))),
-            source: Box::new(Back(Arc::clone(&server))),
-            shut: Box::new(move || door.cut()),
-        };
+        let server = Server::new();
         let itself = Arc::new(OnceLock::new());
         let place = Box::new(Place(Arc::clone(&itself)));
         let setting = Setting {
@@ -283,7 +291,7 @@ impl Rig {
             master_changes: 0,
             validity: None,
         };
-        let connection = Connection::new(halves, place, setting);
+        let connection = Connection::new(server.halves(), place, setting);
         _ = itself.set(Arc::downgrade(&connection));
         Rig { connection, server, clock }
     }
@@ -309,7 +317,7 @@ impl Rig {
     pub(crate) fn call(&self, payload: &Payload, by: Tick) -> End {
         let round = Round::new(1);
         let sent = [self.send(&round, 0, payload, false)];
-        if !wait(&round, &sent, by, &*self.clock) && round.give_up(0) {
+        if !wait(&round, &sent, false, by, &*self.clock) && round.give_up(0) {
             return End::Left(self.connection.abandon(sent[0].number));
         }
         outcome(&round, 0)
@@ -345,7 +353,11 @@ impl Rig {
 }
 
 pub(crate) fn outcome(round: &Round, index: usize) -> End {
-    match round.take(index).expect("it has an outcome") {
+    end(round.take(index).expect("it has an outcome"))
+}
+
+pub(crate) fn end(outcome: Outcome) -> End {
+    match outcome {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Disconnected { was_written, .. } => End::Cut { was_written },
     }

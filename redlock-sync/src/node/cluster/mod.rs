@@ -164,7 +164,11 @@ impl Cluster {
     fn fetch_map(&self) {
         *self.fetched_at.lock() = Some(self.context.clock.now());
         self.is_planned.store(false, Ordering::Release);
-        let has_answered = |server: &Arc<Server>| server.outage().is_none() && server.host.connect().is_ok();
+        let has_answered = |server: &Arc<Server>| {
+            let has_answered = server.outage().is_none() && server.host.connect().is_ok();
+            server.host.tell_health_soon();
+            has_answered
+        };
         let mut servers = self.servers();
         // A server that is cut off from the others reports an old map. It must not be the first each time.
         fastrand::shuffle(&mut servers);

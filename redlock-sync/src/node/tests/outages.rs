@@ -113,6 +113,23 @@ fn calls_go_on_when_one_of_three_servers_begins_to_hang() {
     eventually("it is back", SOON, || first(&nodes).outage().is_none());
 }
 
+/// A thread waits for the reply of a server that is silent, and for its first connection to another one. Once there is
+/// a connection, it sends its call.
+#[test]
+fn a_connection_comes_while_another_server_is_silent() {
+    let servers = servers(2);
+    // Even an eighth of the node timeout is longer than the test waits, so nothing but the connection sends the call.
+    let nodes = nodes_with(&servers.iter().map(Server::url).collect::<Vec<_>>(), &settings(10 * SOON));
+    assert!(is_yes(&ask(first(&nodes), &acquire("warm", "t"))));
+    servers[0].stop();
+    std::thread::scope(|scope| {
+        let results = scope.spawn(|| nodes.call(&acquire("k", "t"), Tick::NEVER, &|_| true, 2).results);
+        eventually("the other server has the call", SOON, || servers[1].get("k").is_some());
+        servers[0].cont();
+        assert!(results.join().unwrap().iter().all(Result::is_ok));
+    });
+}
+
 #[test]
 fn everything_ends_with_the_client() {
     let server = Server::start();

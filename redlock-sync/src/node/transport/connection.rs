@@ -98,7 +98,7 @@ pub(super) struct State {
     pub(super) at_work: Option<Tick>,
     /// The drain thread looks after this connection.
     pub(super) is_drained: bool,
-    closed: Option<Arc<Broken>>,
+    pub(super) closed: Option<Arc<Broken>>,
     /// The place in the pool.
     pub(super) place: Option<Box<dyn Any + Send>>,
 }

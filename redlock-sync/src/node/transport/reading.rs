@@ -29,19 +29,16 @@ impl Connection {
         state.reader.is_none() || state.at_work.is_some_and(|since| now.since(since) < self.node_timeout / 8)
     }
 
-    /// Takes the reading half, unless another thread has it or shall take it. `was_woken`: this thread was woken to
-    /// read.
-    pub(super) fn take_reader_for(&self, was_woken: bool) -> Option<Reader> {
+    /// Takes the reading half. `None` if another thread reads, or shall read and the thread of this round was not woken
+    /// to do so.
+    pub(super) fn take_reader_for(&self, round: &Round) -> Option<Reader> {
         let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        if !was_woken && self.is_away(&state, now) {
-            return None;
-        }
-        state.reader.take()
+        if self.is_away(&state, now) && !round.is_to_read() { None } else { state.reader.take() }
     }
 
     /// Reads until the call of this round has its outcome, or until the deadline.
-    pub(super) fn read_for(self: &Arc<Self>, mut reader: Reader, round: &Round, index: usize, until: Tick) {
+    pub(super) fn read_for(self: &Arc<Self>, round: &Round, index: usize, mut reader: Reader, until: Tick) {
         let mut began = self.setting.clock.now();
         while round.awaits(index) {
             let (has_read, now) = self.read(&mut reader, until);

@@ -1,6 +1,6 @@
 //! A round: the outcomes of the calls of one thread, to one server or several. One mutex guards them. The thread checks
 //! them and begins to sleep under this mutex, and each outcome is set under it. So no outcome is missed. No other mutex
-//! is locked while this one is held.
+//! is locked while this one is held. A thread that waits for a connection sleeps here too ([`Round::wake`]).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::framer::WireReply;
 use super::halves::Broken;
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex, YIELDS, thread};
+use crate::sync::{Condvar, Mutex, MutexGuard, YIELDS, thread};
 
 /// What became of a call.
 #[derive(Clone, Debug)]
@@ -56,14 +56,17 @@ impl Recipient {
 }
 
 /// The outcomes of the calls of one thread.
+#[derive(Debug)]
 pub(crate) struct Round {
     waiter: Mutex<Waiter>,
 }
 
+#[derive(Debug)]
 struct Waiter {
     slots: SmallVec<[Slot; 1]>,
-    /// The number of outcomes that came, and of those after which the thread looks at them.
+    /// The number of outcomes that came.
     came: usize,
+    /// The number of outcomes after which the thread looks at them. 0 after [`Round::wake`].
     enough: usize,
     /// Made at the first sleep. Mostly the thread reads, and does not sleep.
     changed: Option<Arc<Condvar>>,
@@ -90,7 +93,8 @@ impl Waiter {
     }
 
     /// True while the thread has to go on waiting. If a connection broke, or a server returned an error such as
-    /// `NOSCRIPT`, the thread does not wait for the other servers. It may send the call again.
+    /// `NOSCRIPT`, the thread does not wait for the other servers. It may send the call again. If no call is on its
+    /// way, the thread waits for a connection.
     fn is_pending(&self) -> bool {
         let may_be_repeated = |slot: &Slot| match slot {
             Slot::Done(Outcome::Disconnected { .. }) => true,
@@ -99,12 +103,23 @@ impl Waiter {
         };
         self.came < self.enough
             && !self.slots.iter().any(may_be_repeated)
-            && self.slots.iter().any(|slot| matches!(slot, Slot::Awaited))
+            && (self.slots.iter().any(|slot| matches!(slot, Slot::Awaited))
+                || !self.slots.iter().any(|slot| matches!(slot, Slot::Done(_))))
     }
 
     /// True while the thread has nothing to do.
     fn sleeps(&self) -> bool {
         self.is_asleep && self.is_pending()
+    }
+}
+
+fn notify_if_over(waiter: MutexGuard<'_, Waiter>) {
+    let is_over = waiter.is_asleep && !waiter.is_pending();
+    let changed = waiter.changed.clone().filter(|_| is_over);
+    drop(waiter);
+    // Unlocked before the notification. The thread checks under the mutex before it sleeps.
+    if let Some(changed) = changed {
+        changed.notify_one();
     }
 }
 
@@ -129,23 +144,28 @@ impl Round {
         let Some(slot) = waiter.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Awaited)) else { return };
         *slot = Slot::Done(outcome);
         waiter.came += 1;
-        let is_over = waiter.is_asleep && !waiter.is_pending();
-        let changed = waiter.changed.clone().filter(|_| is_over);
-        drop(waiter);
-        // Unlocked before the notification. The thread checks the slots under the mutex before it sleeps.
-        if let Some(changed) = changed {
-            changed.notify_one();
-        }
+        notify_if_over(waiter);
     }
 
-    /// Ends the wait once this many outcomes have come. Each one counts at most once, also if it was taken.
+    /// Ends the wait: a connection that the thread waits for may be there, or may have failed.
+    pub(crate) fn wake(&self) {
+        let mut waiter = self.waiter.lock();
+        waiter.enough = 0;
+        notify_if_over(waiter);
+    }
+
+    /// The thread looks at the outcomes and for connections now. What comes after this call ends the next wait at once.
+    /// Returns the number of outcomes that came before.
+    pub(crate) fn look(&self) -> usize {
+        let mut waiter = self.waiter.lock();
+        waiter.enough = usize::MAX;
+        waiter.came
+    }
+
+    /// Ends the next wait once this many outcomes have come. Each one counts at most once, also if it was taken.
     pub(crate) fn ends_after(&self, enough: usize) {
-        self.waiter.lock().enough = enough;
-    }
-
-    /// The number of outcomes that came.
-    pub(crate) fn came(&self) -> usize {
-        self.waiter.lock().came
+        let mut waiter = self.waiter.lock();
+        waiter.enough = waiter.enough.min(enough);
     }
 
     /// Takes the outcome, if there is one.
@@ -189,6 +209,11 @@ impl Round {
         }
         waiter.reads_next = true;
         waiter.changed.clone()
+    }
+
+    /// True if the thread was woken to read.
+    pub(super) fn is_to_read(&self) -> bool {
+        self.waiter.lock().reads_next
     }
 
     /// Returns whether the thread was woken to read, and forgets it.

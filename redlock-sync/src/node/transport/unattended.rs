@@ -57,9 +57,12 @@ impl Connection {
         self.bring_back(reader);
     }
 
-    /// True if a callback waits for an outcome.
+    /// True if a callback waits for an outcome, or may just be called: by a thread that works on replies, or by one that
+    /// closes the connection.
     pub(crate) fn has_callbacks(&self) -> bool {
-        self.state.lock().queue.has_callbacks()
+        let state = self.state.lock();
+        let is_at_work = state.reader.is_none() && state.at_work.is_some();
+        state.closed.is_none() && (is_at_work || self.is_closed() || state.queue.has_callbacks())
     }
 
     /// The client ends. Tells the callbacks that no reply came in time.

@@ -346,3 +346,33 @@ fn a_slow_way_with_large_steps() {
     eventually("all of it is written", SOON, || taken.load(Ordering::SeqCst) > 200 << 10);
     assert!(!slow.is_closed());
 }
+
+/// Two threads sleep with a call on each of two connections. Another thread has the reading half of the first one. The
+/// thread that is woken to read from the second one does so. It must not wake the other thread instead, which would
+/// wake it again.
+#[test]
+fn a_thread_that_is_woken_reads() {
+    let peers = [Peer::start(), Peer::start()];
+    // After an eighth of the node timeout, any thread would read.
+    let connections = peers.each_ref().map(|peer| peer.connect(Arc::new(SystemClock), 10 * SOON));
+    let rounds = [1, 2].map(|n| {
+        let round = Round::new(2);
+        let sent = [0, 1].map(|index| {
+            let connection = Arc::clone(&connections[index]);
+            let number = connection.send(&number(n), round.recipient(index), false);
+            SentCall { index, connection, number }
+        });
+        (round, sent)
+    });
+    let [away, read] = connections.each_ref().map(|connection| connection.take_reader().unwrap());
+    for (round, sent) in &rounds {
+        round.begin_sleep();
+        assert!(sent.iter().all(|call| call.connection.may_sleep(call.number).is_some()));
+    }
+    connections[1].bring_back(read);
+    let (round, sent) = &rounds[0];
+    round.ends_after(1);
+    assert!(wait(round, sent, false, soon(), &SystemClock), "nobody reads");
+    assert!(matches!(round.take(1), Some(Outcome::Replied(WireReply::Int(1)))));
+    drop(away);
+}

@@ -70,7 +70,7 @@ fn call(connection: &Arc<Connection>, payload: &Payload, by: Tick) -> End {
     let round = Round::new(1);
     let number = connection.send(payload, round.recipient(0), false);
     let sent = [SentCall { index: 0, connection: Arc::clone(connection), number }];
-    if !wait(&round, &sent, by, &SystemClock) && round.give_up(0) {
+    if !wait(&round, &sent, false, by, &SystemClock) && round.give_up(0) {
         return End::Abandoned(connection.abandon(number));
     }
     match round.take(0).unwrap() {

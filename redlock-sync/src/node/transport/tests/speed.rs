@@ -86,7 +86,7 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let lock = Payload { form: Form::SetNx { lease: 2 * SOON }, ..payload(acquire(&key, &token)) };
     let free = release(&key, &token);
     move || {
-        let connection = client.server().connections(&free).choose(&free, false, now()).unwrap();
+        let connection = client.server().connections(&free).choose(&free, false, now(), None).unwrap();
         let End::Reply(WireReply::Okay) = call(&connection, &lock, soon()) else { panic!("it is free") };
         let checked = |answers: Answers| assert!(matches!(&answers.results[..], [Ok(_)]), "{answers:?}");
         client.post(&free, checked);
