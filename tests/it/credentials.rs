@@ -234,6 +234,35 @@ fn connections_are_replaced_before_their_password_runs_out() {
 }
 
 /// The function for the next credentials fails. The client must work until the current credentials expire.
+/// The connection of a key is replaced while a release is on its way there, and the next attempt goes over another one.
+/// It never finds the lock taken by the dropped guard.
+#[test]
+fn locks_are_free_after_a_drop_while_connections_are_replaced() {
+    let server = Server::start();
+    password(&server, "sesame");
+    let valid_for = Duration::from_millis(100);
+    let source = move |_: &str| Ok::<_, Error>(Credentials::password("sesame").valid_for(valid_for));
+    let locks = settings(&server).credentials(source).build().unwrap();
+    let made = || server.info("total_connections_received").unwrap().parse::<usize>().unwrap();
+    let enough = made() + 40;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (locks, is_over) = (&locks, &is_over);
+            scope.spawn(move || {
+                let mutex = locks.mutex(format!("a:{thread}"));
+                while !is_over.load(Ordering::SeqCst) {
+                    drop(mutex.lock().unwrap());
+                    drop(mutex.try_lock().unwrap());
+                    mutex.try_lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        eventually("the connections have been replaced", SOON, || made() > enough);
+        is_over.store(true, Ordering::SeqCst);
+    });
+}
+
 #[test]
 fn a_server_is_not_left_out_while_its_connections_are_good() {
     let server = Server::start();

@@ -57,8 +57,8 @@ impl Connection {
         self.bring_back(reader);
     }
 
-    /// True if a callback waits for an outcome, or may just be called: by a thread that works on replies, or by one that
-    /// closes the connection.
+    /// True if a callback waits for an outcome, or may just be called: by a thread that works on replies, or by one
+    /// that closes the connection.
     pub(crate) fn has_callbacks(&self) -> bool {
         let state = self.state.lock();
         let is_at_work = state.reader.is_none() && state.at_work.is_some();
