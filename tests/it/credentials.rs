@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{Builder, Credentials, Error, MutexGuard, Redlock};
-use redlock_tests::{Group, Server, Stopwatch, eventually};
+use redlock_tests::{Act, Group, Proxy, Server, Stopwatch, eventually};
 
 /// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -242,7 +242,11 @@ fn locks_are_free_after_a_drop_while_connections_are_replaced() {
     password(&server, "sesame");
     let valid_for = Duration::from_millis(100);
     let source = move |_: &str| Ok::<_, Error>(Credentials::password("sesame").valid_for(valid_for));
-    let locks = settings(&server).credentials(source).build().unwrap();
+    let proxy = Proxy::start(&server);
+    // So the connection is often replaced before the server has the release.
+    proxy.on_each("release", Act::Delay(Duration::from_millis(30)));
+    let url = format!("redis://locks@{}/", proxy.addr());
+    let locks = Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).credentials(source).build().unwrap();
     let made = || server.info("total_connections_received").unwrap().parse::<usize>().unwrap();
     let enough = made() + 40;
     let is_over = AtomicBool::new(false);
@@ -253,8 +257,9 @@ fn locks_are_free_after_a_drop_while_connections_are_replaced() {
                 let mutex = locks.mutex(format!("a:{thread}"));
                 while !is_over.load(Ordering::SeqCst) {
                     drop(mutex.lock().unwrap());
+                    // Meanwhile the connection can be replaced.
+                    thread::sleep(Duration::from_millis(10));
                     drop(mutex.try_lock().unwrap());
-                    mutex.try_lock().unwrap().unlock().unwrap();
                 }
             });
         }
