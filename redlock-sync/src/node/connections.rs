@@ -239,14 +239,13 @@ impl Connections {
         }
     }
 
-    /// True if the server has answered a call within a node timeout, and the connection still stands. Not asked in
-    /// memory, where `order` connects with the mutex locked.
-    pub(crate) fn are_alive(&self) -> bool {
-        let now = self.host.context.clock.now();
-        if !self.host.server.may_wait() || !self.has_answered_since(now.before(self.node_timeout)) {
+    /// True if a connection stands and can be used. False in memory, where `order` connects with the mutex locked.
+    pub(crate) fn has_usable(&self) -> bool {
+        if !self.host.server.may_wait() {
             return false;
         }
         let used: Vec<_> = self.open.lock().used().cloned().collect();
+        let now = self.host.context.clock.now();
         // With the mutex unlocked, since a connection that turns out to be closed calls callbacks.
         used.iter().any(|one| {
             one.look_if_idle();

@@ -58,8 +58,10 @@ pub(super) trait SlotMapOwner: Send + Sync {
 pub(super) trait Reconnect: Send + Sync {
     /// Has a background thread open a connection. When that succeeds, the server is back.
     fn connect_another(&self);
-    /// True if a connection can be used whose calls are answered.
-    fn are_alive(&self) -> bool;
+    /// True if a connection stands and can be used.
+    fn has_usable(&self) -> bool;
+    /// True if the server has answered a call that was sent since then.
+    fn has_answered_since(&self, then: Tick) -> bool;
 }
 
 /// One server: a node of its own, or a member of a cluster.
@@ -219,14 +221,19 @@ impl Host {
             Err(failure) if failure.kind.is_misuse() => self.note_refusal(Step::LogIn, failure),
             // A server that answered with a refusal is not left out, so the next call reports the refusal.
             Err(failure) if failure.is_answer() => self.note_acceptance(Step::LogIn),
-            // As long as another connection lives, the server is not down. It may have reached its limit of clients.
-            Err(_) if self.connections().is_some_and(|others| others.are_alive()) => {}
+            Err(_) if self.is_alive() => {}
             Err(failure) => self.record_failure(Step::LogIn, failure),
         }
         if opened.is_err() {
             self.tell_health();
         }
         opened
+    }
+
+    /// As long as another connection is answered, the server is not down. It may have reached its limit of clients.
+    fn is_alive(&self) -> bool {
+        let lately = self.context.clock.now().before(self.context.settings.node_timeout);
+        self.connections().is_some_and(|others| others.has_answered_since(lately) && others.has_usable())
     }
 
     /// Marks the server as slow, after a round ended without its answer.
@@ -313,15 +320,24 @@ impl Host {
     fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<(Identity, Option<SlotsReply>), Failure> {
         let mut greet =
             |login: &Login| handshake::greet(link, &login.info, self.is_in_cluster(), by, &*self.context.clock);
-        let mut login = self.server.login()?;
+        let mut login = self.login()?;
         let mut greeted = greet(&login);
         if login.is_from_source && greeted.as_ref().is_err_and(redis_reply::is_wrong_password) {
-            login = self.server.login()?;
+            login = self.login()?;
             greeted = greet(&login);
         }
         // The replacement is requested when a quarter of the time is left.
         link.validity = login.valid_for.map(|time| (began.after(time / 4 * 3), began.after(time)));
         greeted
+    }
+
+    /// Asks for the login. A failure to get credentials says nothing about the server, so the server is not left out
+    /// while another connection is good.
+    fn login(&self) -> Result<Login, Failure> {
+        self.server.login().map_err(|failure| {
+            let has_others = self.connections().is_some_and(|others| others.has_usable());
+            if has_others { Failure { kind: FailureKind::Overloaded, ..failure } } else { failure }
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use super::known_scripts::PermissionCheck;
 use super::transport::connection::Connection;
 use super::transport::halves::Broken;
 use super::{Failure, FailureKind, Value, redis_reply};
+use crate::clock::Tick;
 use crate::options::ClientOptions;
 use crate::protocol::script::{Call, Purpose};
 use crate::token::LockId;
@@ -153,8 +154,12 @@ impl Reconnect for Server {
         self.calls.connect_another();
     }
 
-    fn are_alive(&self) -> bool {
-        self.calls.are_alive()
+    fn has_usable(&self) -> bool {
+        self.calls.has_usable()
+    }
+
+    fn has_answered_since(&self, then: Tick) -> bool {
+        self.calls.has_answered_since(then)
     }
 }
 
