@@ -39,6 +39,9 @@ pub(crate) struct Connections {
     /// `Connections::is_suspect` and `Connections::is_hung`, which read `oldest` afterwards. Otherwise a connection
     /// could look suspect because of its own reply. `Connections::has_answered_since` compares only the time.
     latest_reply: Arc<AtomicU64>,
+    /// When the latest reply came on any connection, in nanoseconds. Only a hint: it lets the replies of other
+    /// connections come too, after the server or this process was stopped.
+    replied_at: Arc<AtomicU64>,
     open: Mutex<OpenConnections>,
     /// The node timeout. Unlimited for a server in memory.
     node_timeout: Duration,
@@ -93,6 +96,7 @@ impl Connections {
             host: Arc::clone(host),
             supply: Supply::new(host, max),
             latest_reply: Arc::default(),
+            replied_at: Arc::default(),
             open: Mutex::new(OpenConnections::new(max)),
             // Nodes in memory answer without waiting, so no call is late, however far a test advances the clock.
             node_timeout: if host.server.may_wait() { host.context.settings.node_timeout } else { Duration::MAX },
@@ -181,7 +185,8 @@ impl Connections {
         // If the latest answered call was sent within a node timeout, each late call was sent before it.
         let latest = self.latest_reply.load(Ordering::Acquire);
         let now = self.host.context.clock.now();
-        if now.since(Tick::from_nanos(latest)) < self.node_timeout {
+        let replied_at = Tick::from_nanos(self.replied_at.load(Ordering::Relaxed));
+        if now.since(Tick::from_nanos(latest)) < self.node_timeout || now.since(replied_at) < self.node_timeout / 8 {
             return false;
         }
         self.open.lock().used().any(|one| self.is_late(one, 1, now) && !self.is_suspect(one, now))
@@ -278,9 +283,10 @@ impl Connections {
 
     fn connection(&self, (link, pool_slot): NewConnection) -> Arc<Connection> {
         let Link { halves, master_changes, validity, .. } = link;
-        let latest_reply = Arc::clone(&self.latest_reply);
+        let (latest_reply, replied_at) = (Arc::clone(&self.latest_reply), Arc::clone(&self.replied_at));
         let host = Arc::clone(&self.host);
-        let on_reply = move |sent: Tick| {
+        let on_reply = move |sent: Tick, now: Tick| {
+            replied_at.store(now.as_nanos(), Ordering::Relaxed);
             latest_reply.fetch_max(sent.as_nanos(), Ordering::AcqRel);
             host.record_round_trip(sent);
         };

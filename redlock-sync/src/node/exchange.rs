@@ -9,9 +9,9 @@ use super::known_scripts::PermissionCheck;
 use super::members::Node;
 use super::server::Server;
 use super::set::Nodes;
-use super::target::{Target, TargetState, both, executed, timed_out, without_connection};
+use super::target::{FirstBreak, Target, TargetState, both, executed, timed_out, without_connection};
 use super::transport::call_queue::{Form, Payload, Progress};
-use super::transport::connection::time_at_lowest_rate;
+use super::transport::connection::{Connection, time_at_lowest_rate};
 use super::transport::framer::WireReply;
 use super::transport::halves::Broken;
 use super::transport::round::{Outcome, Recipient, Round};
@@ -247,7 +247,8 @@ impl Exchange<'_> {
         let is_sent = |target: &Target| matches!(target.state, TargetState::Sent { .. });
         for (i, target) in targets.iter_mut().enumerate().filter(|(_, target)| is_sent(target)) {
             let Some(outcome) = self.round.take(i) else { continue };
-            let TargetState::Sent { check, .. } = std::mem::replace(&mut target.state, TargetState::Unsent) else {
+            let TargetState::Sent { connection, check, .. } = std::mem::replace(&mut target.state, TargetState::Unsent)
+            else {
                 continue;
             };
             let Some(server) = target.server.clone() else { continue };
@@ -260,7 +261,9 @@ impl Exchange<'_> {
                         replicas::checked_result(redis_reply::read(&said), redis_reply::read(&replicas), least, waited);
                     Some(TargetState::Done(server.record_reply(&target.call, check, result)))
                 }
-                Outcome::Disconnected { was_written, why } => after_disconnect(target, &server, was_written, &why),
+                Outcome::Disconnected { was_written, why } => {
+                    after_disconnect(target, &server, &connection, was_written, &why, self.clock.now())
+                }
             };
             target.set_state(state.unwrap_or(TargetState::Unsent));
         }
@@ -419,16 +422,26 @@ impl Exchange<'_> {
     }
 }
 
-/// A connection broke. The call is sent once more, over another connection.
-fn after_disconnect(target: &mut Target, server: &Server, was_written: bool, why: &Broken) -> Option<TargetState> {
+/// A connection broke. The call is sent once more, over another connection. One that was made before may break too, for
+/// the same reason, and does not count.
+fn after_disconnect(
+    target: &mut Target,
+    server: &Server,
+    connection: &Connection,
+    was_written: bool,
+    why: &Broken,
+    now: Tick,
+) -> Option<TargetState> {
     target.duplicate |= was_written;
-    let executed = executed(target.duplicate);
     let why = why.words();
     let Some(first) = &target.first_break else {
-        target.first_break = Some(why);
+        target.first_break = Some(FirstBreak { at: now, why });
         return None;
     };
-    let failure = Failure::new(FailureKind::Unreachable, executed, both(first, &why));
+    if connection.made() <= first.at {
+        return None;
+    }
+    let failure = Failure::new(FailureKind::Unreachable, executed(target.duplicate), both(&first.why, &why));
     server.record_timeout(&target.call, &failure);
     Some(TargetState::Done(Err(server.host.with_server(failure))))
 }

@@ -37,7 +37,7 @@ struct PostState {
 
 /// What went wrong with the first transmission to a node.
 enum FirstEnd {
-    Broken { was_written: bool, why: Arc<Broken> },
+    Broken { at: Tick, was_written: bool, why: Arc<Broken> },
     UnknownScript,
 }
 
@@ -70,7 +70,8 @@ impl PostedRelease {
         let payload = Payload { call: Arc::clone(&self.call), checks: check.is_some(), form, asks: false };
         let posted = Arc::clone(self);
         let server = Arc::clone(server);
-        let callback = move |outcome| posted.ended(node, &server, check, first, outcome);
+        let made = connection.made();
+        let callback = move |outcome| posted.ended(node, &server, made, check, first, outcome);
         connection.send(&payload, Recipient::Callback(Box::new(callback)), false);
     }
 
@@ -78,6 +79,7 @@ impl PostedRelease {
         self: &Arc<Self>,
         node: usize,
         server: &Arc<Server>,
+        made: Tick,
         check: Option<PermissionCheck>,
         first: Option<FirstEnd>,
         outcome: Option<Outcome>,
@@ -96,8 +98,14 @@ impl PostedRelease {
             }
             Some(Outcome::Disconnected { was_written, why }) => {
                 self.state.lock().duplicate |= was_written;
-                if first.is_none() {
-                    return self.send(node, server, Some(FirstEnd::Broken { was_written, why }));
+                // Connections may break for one reason. Those that were made before the first break do not count.
+                let at = match &first {
+                    None => Some(server.host.context.clock.now()),
+                    Some(FirstEnd::Broken { at, .. }) => Some(*at).filter(|at| made <= *at),
+                    Some(FirstEnd::UnknownScript) => None,
+                };
+                if let Some(at) = at {
+                    return self.send(node, server, Some(FirstEnd::Broken { at, was_written, why }));
                 }
                 let failure = Failure::new(FailureKind::Unreachable, executed(was_written), why.words());
                 Err(server.host.with_server(after(first, failure)))
@@ -134,7 +142,7 @@ fn unsent(server: &Server, first: Option<FirstEnd>) -> Failure {
 /// The failure of a second transmission, with what is known of the first one.
 fn after(first: Option<FirstEnd>, second: Failure) -> Failure {
     match first {
-        Some(FirstEnd::Broken { was_written, why }) => {
+        Some(FirstEnd::Broken { was_written, why, .. }) => {
             let executed = if was_written { Executed::Maybe } else { second.executed };
             Failure { executed, message: both(&why.words(), &second.message), ..second }
         }

@@ -8,6 +8,7 @@ use super::members::Node;
 use super::server::Server;
 use super::transport::connection::Connection;
 use super::{Executed, Failure, FailureKind, Value};
+use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
 
 /// The progress of a call at one server.
@@ -25,6 +26,12 @@ pub(super) enum TargetState {
     Done(Result<Value, Failure>),
 }
 
+/// The first connection over which a call was sent broke.
+pub(super) struct FirstBreak {
+    pub(super) at: Tick,
+    pub(super) why: String,
+}
+
 /// One call to one node.
 pub(super) struct Target {
     pub(super) node: usize,
@@ -35,8 +42,8 @@ pub(super) struct Target {
     pub(super) state: TargetState,
     /// The server does not know the script.
     pub(super) needs_source: bool,
-    /// Why the first transmission failed. The call fails if a second one does.
-    pub(super) first_break: Option<String>,
+    /// The call fails if another connection breaks that was made later.
+    pub(super) first_break: Option<FirstBreak>,
     /// The server may have a copy of the call.
     pub(super) duplicate: bool,
     /// How many bytes the connection had read at the last deadline.
@@ -88,7 +95,7 @@ impl Target {
 pub(super) fn without_connection(target: &Target, server: &Server, failure: Failure) -> Failure {
     let executed = if target.duplicate { Executed::Maybe } else { failure.executed };
     let message = match &target.first_break {
-        Some(first) => both(first, &failure.message),
+        Some(first) => both(&first.why, &failure.message),
         None => failure.message,
     };
     server.host.with_server(server.classify(&target.call, Failure { executed, message, ..failure }))

@@ -277,3 +277,31 @@ fn a_login_that_breaks_is_repeated() {
     assert_eq!(broken.hits(), 1);
     assert_eq!(downs.load(Ordering::SeqCst), 0);
 }
+
+/// All connections break at once, and the server accepts others. No call fails, and the server is not down.
+#[test]
+fn all_connections_break_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (locks, downs) = counting_downs(proxy.url());
+    let (calls, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for thread in 0..10 {
+            let (locks, calls, is_over) = (&locks, &calls, &is_over);
+            scope.spawn(move || {
+                let mutex = locks.mutex(format!("k{thread}"));
+                while !is_over.load(Ordering::SeqCst) {
+                    mutex.lock().unwrap().unlock().unwrap();
+                    calls.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for _ in 0..25 {
+            let before = calls.load(Ordering::SeqCst);
+            eventually("all threads go on", SOON, || calls.load(Ordering::SeqCst) > before + 50);
+            proxy.drop_connections();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(downs.load(Ordering::SeqCst), 0);
+}

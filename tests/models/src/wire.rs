@@ -287,7 +287,7 @@ impl Rig {
             node_timeout: PATIENCE,
             wait: wait.into(),
             drain: Arc::new(Drain::new(&clock)),
-            on_reply: Box::new(|_| {}),
+            on_reply: Box::new(|_, _| {}),
             master_changes: 0,
             validity: None,
         };

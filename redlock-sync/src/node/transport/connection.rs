@@ -63,8 +63,8 @@ pub(crate) struct Setting {
     /// The encoded `WAIT` command, or empty if replicas are not asked.
     pub(crate) wait: Vec<u8>,
     pub(crate) drain: Arc<Drain>,
-    /// Called with the time at which the latest answered call was sent. Must neither wait nor send.
-    pub(crate) on_reply: Box<dyn Fn(Tick) + Send + Sync>,
+    /// Called with the time at which the latest answered call was sent, and the time now. Must neither wait nor send.
+    pub(crate) on_reply: Box<dyn Fn(Tick, Tick) + Send + Sync>,
     /// The value of `Host::master_changes` before the connection was made.
     pub(crate) master_changes: u64,
     /// When to replace the connection, and when it must not get new calls because its login expires.
@@ -78,6 +78,7 @@ pub(crate) struct Connection {
     ///
     /// `note_oldest` stores it while `state` is locked. Pairs with `Connection::is_late` and `Connection::oldest`.
     oldest: AtomicU64,
+    made: Tick,
     /// The number of bytes read.
     pub(super) read: AtomicUsize,
     /// Pairs with `Connection::is_closed`: a thread that reads true orders another connection. `close` sets it after it
@@ -160,6 +161,7 @@ impl Connection {
         Arc::new(Connection {
             state: Mutex::new(state),
             oldest: AtomicU64::new(0),
+            made: setting.clock.now(),
             read: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             node_timeout: setting.node_timeout,
@@ -170,6 +172,11 @@ impl Connection {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// When it was made.
+    pub(crate) fn made(&self) -> Tick {
+        self.made
     }
 
     pub(crate) fn master_changes(&self) -> u64 {

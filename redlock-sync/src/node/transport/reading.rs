@@ -97,7 +97,7 @@ impl Connection {
         self.note_oldest(&state);
         drop(state);
         if let Some(sent) = latest {
-            (self.setting.on_reply)(sent);
+            (self.setting.on_reply)(sent, now);
         }
         deliver(outcomes);
         result

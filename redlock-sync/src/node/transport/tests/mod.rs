@@ -46,7 +46,7 @@ enum End {
 
 fn connection(halves: Halves, clock: Arc<dyn Clock>, node_timeout: Duration) -> Arc<Connection> {
     let drain = Arc::new(Drain::new(&clock));
-    let on_reply = Box::new(|_| {});
+    let on_reply = Box::new(|_, _| {});
     let setting = Setting { clock, node_timeout, wait: Vec::new(), drain, on_reply, master_changes: 0, validity: None };
     Connection::new(halves, Box::new(()), setting)
 }
