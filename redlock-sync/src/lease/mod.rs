@@ -26,8 +26,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-use parking_lot::Mutex;
-
 use self::core::ReleaseOutcome;
 pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
@@ -41,6 +39,7 @@ use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::{Mode, check_lease};
+use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a

@@ -1,4 +1,5 @@
-//! Replaces the library's `node`: the interface of a notification connection, and the real transport.
+//! Replaces the library's `node`: the interface of a notification connection, the real
+//! transport, and one server without a transport.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,4 +15,7 @@ pub(crate) enum Heard {
     Broken(String),
 }
 
+mod server;
 pub(crate) mod transport;
+
+pub(crate) use self::server::{Answers, Node, NodeFilter, Nodes, Sent, Server};

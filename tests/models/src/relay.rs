@@ -8,9 +8,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
+use crate::counted_lease::core::Core;
+use crate::counted_lease::renewal::{RenewalThread, Renewer};
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
-use crate::lease::core::Core;
-use crate::lease::renewal::{RenewalThread, Renewer};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{Rig, unexpected};
 use crate::world::{self, ModelClock};

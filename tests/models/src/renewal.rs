@@ -6,8 +6,8 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use crate::lease::core::Core;
-use crate::lease::renewal::{RenewalThread, Renewer};
+use crate::counted_lease::core::Core;
+use crate::counted_lease::renewal::{RenewalThread, Renewer};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 

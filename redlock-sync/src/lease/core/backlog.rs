@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::Core;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -23,6 +21,7 @@ use crate::lease::release_votes::{is_confirmed, is_gone_from};
 use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
+use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// Most releases that are remembered. A further one replaces the release whose lease ends first.

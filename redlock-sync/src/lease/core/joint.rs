@@ -54,6 +54,8 @@ impl Core {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.settings.half_round());
+        // `unlock_all` may have released it: then nothing more is sent.
+        self.still_ours()?;
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {

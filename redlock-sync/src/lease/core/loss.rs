@@ -88,8 +88,11 @@ impl Core {
     /// Notices whether the lock was taken away. The renewal thread then calls the handlers. They must not run in a
     /// thread that waits for the lock: a handler may want the lock too, or take long.
     pub(crate) fn check_on_servers(&self) {
-        // A round under way notices it as well.
-        if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
+        // A round under way notices it as well. The state is read once no other round can begin: after a release,
+        // nothing is sent.
+        if let Some(mut io) = self.io.try_lock()
+            && self.still_ours().is_ok()
+        {
             // The shortest lease extends nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
             let ballot = self.quorum.round(&call, self.quorum.round_deadline());

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use uuid::Uuid;
 
 use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
@@ -19,6 +18,7 @@ use crate::protocol::TypedCall;
 use crate::protocol::reply::{Few, Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
+use crate::sync::MutexGuard;
 use crate::token::RandomPart;
 
 /// The release of a lease: the call, and what decides how its votes are judged.
@@ -129,16 +129,20 @@ impl Core {
         now: Tick,
         grace: Duration,
     ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
-        if self.expire_if_overdue(now) == LeaseState::Lost(LostReason::Revoked) {
-            // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
-            return Err(ReleaseOutcome {
-                result: Err(self.lost(LostReason::Revoked)),
-                is_orderly: false,
-                token_may_remain: false,
-                is_done: true,
-            });
-        }
-        let is_orderly = self.state.lock().end(LeaseState::Released);
+        self.expire_if_overdue(now);
+        let is_orderly = {
+            let mut state = self.state.lock();
+            if state.now == LeaseState::Lost(LostReason::Revoked) {
+                // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
+                return Err(ReleaseOutcome {
+                    result: Err(self.lost(LostReason::Revoked)),
+                    is_orderly: false,
+                    token_may_remain: false,
+                    is_done: true,
+                });
+            }
+            state.end(LeaseState::Released)
+        };
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);

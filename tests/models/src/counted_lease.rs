@@ -1,4 +1,4 @@
-//! The part of the library's `lease` that the renewal threads need.
+//! The library's renewal threads, with leases that only count their rounds.
 
 pub(crate) mod core;
 #[path = "../../../redlock-sync/src/lease/renewal.rs"]
