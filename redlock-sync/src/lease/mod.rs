@@ -27,10 +27,11 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
+pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
 pub use self::state::LeaseState;
+pub(crate) use self::state::OnLost;
 
 use self::renewal::{RenewalThread, Renewer};
 use crate::clock::Tick;

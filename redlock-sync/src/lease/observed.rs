@@ -1,7 +1,6 @@
 //! How long a thread waited for a lease and has held it, and the events that observers get of this.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lease;
@@ -19,7 +18,7 @@ impl Lease {
             return;
         }
         // From now on they get the renewals too.
-        core.is_observed.store(true, Ordering::Relaxed);
+        core.state.lock().is_observed = true;
         observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
         let (lease, taken) = (Arc::downgrade(core), self.taken);
         self.on_lost(move |error| {
@@ -98,7 +97,7 @@ impl Core {
     /// Called without `io`, since an observer may take any time.
     pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.settings.observers;
-        if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
+        if observers.are_there() && self.state.lock().is_observed {
             let (lock, remaining) = (self.observed(), self.remaining());
             observers.notify(&match outcome {
                 Ok(()) => Event::Renewed { lock, remaining },

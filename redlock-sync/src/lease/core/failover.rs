@@ -1,7 +1,6 @@
 //! The early renewal after a change of the master. A renewal that went to the former master may not have reached the
 //! new one, where the lock would end with its former lease.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Core;
@@ -10,11 +9,12 @@ use crate::options::RENEW_DIVISOR;
 impl Core {
     /// True if a Sentinel group has got a new master, or may have, since the last round began.
     pub(crate) fn has_new_master(&self) -> bool {
-        self.quorum.nodes.master_changes().is_some_and(|now| now != self.master_changes.load(Ordering::Relaxed))
+        self.quorum.nodes.master_changes().is_some_and(|now| now != self.state.lock().master_changes)
     }
 
-    pub(super) fn note_masters(&self) {
-        self.master_changes.store(self.quorum.nodes.master_changes().unwrap_or_default(), Ordering::Relaxed);
+    /// How often the master has changed until now.
+    pub(super) fn master_changes(&self) -> u64 {
+        self.quorum.nodes.master_changes().unwrap_or_default()
     }
 
     /// How long the renewal thread may sleep until it looks whether there is a new master.

@@ -28,7 +28,7 @@ impl Core {
     }
 
     fn is_held_for(&self, left: Duration, now: Tick) -> bool {
-        let state = *self.state.lock();
+        let state = self.state.lock();
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
@@ -37,14 +37,11 @@ impl Core {
     pub(crate) fn no_writer_waits(&self) -> bool {
         let Some(mut io) = self.io.try_lock_for(self.quorum.settings.node_timeout) else { return false };
         let Some(lock) = self.protocol().read_write() else { return false };
-        if self.still_ours().is_err() {
-            return false;
-        }
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
         let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        ballot.won() && !ballot.votes.iter().any(has_writer)
+        ballot.is_ok_and(|ballot| ballot.won() && !ballot.votes.iter().any(has_writer))
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need
@@ -54,8 +51,6 @@ impl Core {
         self.still_ours()?;
         let Some(shared) = self.protocol().read_write().map(ReadWrite::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(self.quorum.settings.half_round());
-        // `unlock_all` may have released it: then nothing more is sent.
-        self.still_ours()?;
         // Set before the call: later rounds must not ask for an exclusive lock.
         let shared = self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(shared)));
         if let (Some(mut io), Some(reader)) = (io, shared.read_write()) {
@@ -63,7 +58,7 @@ impl Core {
             io.fence = None;
             let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
-            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
+            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false)?;
         }
         self.still_ours()
     }

@@ -171,7 +171,7 @@ fn nothing_extends_a_lease_beyond_its_longest_hold() {
 fn a_rest_too_short_for_a_lease_is_not_asked_for() {
     let rig = Rig::start(1);
     let core = rig.lease(LockOptions { max_hold: Some(LEASE), ..options() });
-    let rest = core.hold_end.since(rig.quorum.now());
+    let rest = core.state.lock().hold_end.since(rig.quorum.now());
     rig.clock.sleep_through(rest.saturating_sub(MIN_LEASE / 2));
     core.tick();
     assert_eq!(rig.extensions(), 0);
@@ -480,7 +480,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
             assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {}), QueueOutcome::Closed));
         });
         redlock_tests::eventually("a thread waits", SOON, || {
-            core.head.lock().as_ref().unwrap().has_successor(kind, &options())
+            core.state.lock().head.as_ref().unwrap().has_successor(kind, &options())
         });
         rig.proxies[0].refuse();
         core.tick();
