@@ -9,7 +9,7 @@ use crate::handover::grant;
 use crate::handover::rules::Chain;
 use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, Origin, PendingRelease};
 use crate::options::MIN_VALIDITY;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs};
@@ -151,7 +151,7 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn prepare(client: &'a Arc<ClientInner>, request: &'a Request) -> Result<Attempt<'a>, Error> {
-        let lease = Core::first_lease(&request.options);
+        let lease = LeaseInner::first_lease(&request.options);
         client.quorum.record_lease_length(lease);
         let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
         Ok(Attempt { client, request, id, next, lease })
@@ -213,7 +213,7 @@ impl<'a> Attempt<'a> {
         let Attempt { client, request, id, next, .. } = self;
         let mut start = client.start(request, id, Origin { wait, chain, next: Some(next) });
         start.protocol = lent.unwrap_or(start.protocol);
-        client.lease(&Arc::new(Core::won(start, ballot)))
+        client.lease(&Arc::new(LeaseInner::won(start, ballot)))
     }
 
     /// The call that frees what the attempt may have set.

@@ -20,7 +20,7 @@ use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
-use crate::lease::{Core, Lease, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, Origin, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
@@ -258,7 +258,7 @@ impl ClaimLoop<'_> {
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
     let ClaimRequest { client, tasks, options, attempts, keep_dead, .. } = *request;
     let quorum = &client.quorum;
-    let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
+    let (by, lease) = (quorum.round_deadline(), LeaseInner::first_lease(options));
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let ballot = quorum.round(&call, by);
@@ -271,8 +271,9 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
             let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
             let protocol = Arc::new(Protocol::Task(Arc::clone(&claim)));
             let lock = Request { key: tasks.due.clone(), protocol, options: Arc::clone(options) };
-            let core = Core::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
-            let lease = client.lease(&Arc::new(core))?;
+            let inner =
+                LeaseInner::won(client.start(&lock, id, Origin::default()), &Ballot { votes, started, duplicate });
+            let lease = client.lease(&Arc::new(inner))?;
             Ok(HeldTask { lease, claim, task })
         }
         vote => {

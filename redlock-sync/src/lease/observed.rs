@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::core::Core;
+use super::inner::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::observer::{Event, ObservedLock, Observers};
@@ -13,18 +13,18 @@ impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
     pub(crate) fn acquired(&mut self, wanted: Tick) {
         self.wanted = Some(wanted);
-        let (core, observers) = (&self.core, &self.core.quorum.settings.observers);
+        let (inner, observers) = (&self.inner, &self.inner.quorum.settings.observers);
         if !observers.are_there() {
             return;
         }
         // From now on they get the renewals too.
-        core.state.lock().is_observed = true;
-        observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
-        let (lease, taken) = (Arc::downgrade(core), self.taken);
+        inner.state.lock().is_observed = true;
+        observers.notify(&Event::Acquired { lock: inner.observed(), waited: self.waited() });
+        let (lease, taken) = (Arc::downgrade(inner), self.taken);
         self.on_lost(move |error| {
-            if let (Some(core), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
-                let (lock, held) = (core.observed(), core.quorum.now().since(taken));
-                core.quorum.settings.observers.notify(&Event::Lost { lock, held, reason });
+            if let (Some(inner), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
+                let (lock, held) = (inner.observed(), inner.quorum.now().since(taken));
+                inner.quorum.settings.observers.notify(&Event::Lost { lock, held, reason });
             }
         });
     }
@@ -60,11 +60,11 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn held_for(&self) -> Duration {
-        self.core.quorum.now().since(self.taken)
+        self.inner.quorum.now().since(self.taken)
     }
 
     pub(crate) fn observers(&self) -> &Observers {
-        &self.core.quorum.settings.observers
+        &self.inner.quorum.settings.observers
     }
 
     /// How long the lock was held until `end`, if observers were notified of the acquisition.
@@ -74,11 +74,11 @@ impl Lease {
 
     /// The guard began to release the lock at `began`.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
-        self.core.tell_end(self.observed_until(began), result);
+        self.inner.tell_end(self.observed_until(began), result);
     }
 }
 
-impl Core {
+impl LeaseInner {
     pub(crate) fn observed(&self) -> ObservedLock<'_> {
         self.options.observed(self.key.as_str(), self.protocol().shown())
     }

@@ -65,7 +65,7 @@ impl<M> SemaphorePermit<M> {
     /// ```
     #[must_use]
     pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().semaphore().map_or(&[], |semaphore| &semaphore.slots)
+        self.lease.inner().protocol().semaphore().map_or(&[], |semaphore| &semaphore.slots)
     }
 
     /// Releases the permit, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could

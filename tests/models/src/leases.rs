@@ -20,7 +20,7 @@ use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::key::Key;
-use crate::lease::{Backlog, Core, Lease, LeaseStart, LeaseState, Leases, Origin, revoke};
+use crate::lease::{Backlog, Lease, LeaseInner, LeaseStart, LeaseState, Leases, Origin, revoke};
 use crate::node::{Nodes, Sent, Server};
 use crate::observer::{Event, Observer};
 use crate::options::{ClientOptions, LockOptions, RENEW_DIVISOR};
@@ -63,7 +63,7 @@ impl Observer for Losses {
 
 /// What is known of a lease.
 struct Watch {
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     /// How often its handler was called.
     told: Arc<AtomicUsize>,
     /// The end of the lease was returned by a call.
@@ -80,13 +80,13 @@ impl Watch {
     /// Checks the lease, as a thread does to which it was lent.
     fn check(&self) {
         let is_over = self.is_over.load(Ordering::SeqCst) || self.told() > 0 || self.is_final();
-        let checked = self.core.check();
+        let checked = self.inner.check();
         assert!(checked.is_err() || !is_over, "`check` is `Ok` after the end");
-        assert!(checked.is_ok() || self.is_final(), "{:?} comes after {checked:?}", self.core.state());
+        assert!(checked.is_ok() || self.is_final(), "{:?} comes after {checked:?}", self.inner.state());
     }
 
     fn is_final(&self) -> bool {
-        matches!(self.core.state(), LeaseState::Lost(_) | LeaseState::Released)
+        matches!(self.inner.state(), LeaseState::Lost(_) | LeaseState::Released)
     }
 
     fn over(&self) {
@@ -141,7 +141,7 @@ impl Rig {
         let mut lease = match self.queues.enqueue(self.key.name(), Tick::NEVER, kind, &self.options, &check) {
             QueueOutcome::Head(head) => {
                 let lease = self.attempts();
-                lease.core().keep_head(head);
+                lease.inner().keep_head(head);
                 lease
             }
             QueueOutcome::Handed(lease) => lease,
@@ -149,7 +149,7 @@ impl Rig {
         };
         lease.acquired(world::now());
         let watch = Arc::new(Watch {
-            core: Arc::clone(lease.core()),
+            inner: Arc::clone(lease.inner()),
             told: Arc::new(AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
             is_orderly: AtomicBool::new(false),
@@ -171,7 +171,7 @@ impl Rig {
             leftover_tokens.append(&mut own);
             let attempt = AcquireArgs {
                 id: &id,
-                lease: Core::first_lease(&self.options),
+                lease: LeaseInner::first_lease(&self.options),
                 fence: None,
                 wait: None,
                 policy: QueuePolicy::None,
@@ -180,14 +180,17 @@ impl Rig {
             let ballot = self.quorum.quick_round_of_voters(&self.protocol.acquire(&attempt), Tick::NEVER);
             match &ballot.votes[0] {
                 Vote::Yes(_) => {
-                    let core = Arc::new(Core::won(self.start(id), &ballot));
-                    return self.leases.hold(&core).unwrap();
+                    let inner = Arc::new(LeaseInner::won(self.start(id), &ballot));
+                    return self.leases.hold(&inner).unwrap();
                 }
                 // As `ClientInner::supersede_dropped` does.
                 Vote::Taken { token, .. } => {
-                    let is_there = |core: &Arc<Core>| random_part_of(core.id.as_str()) == random_part_of(token);
+                    let is_there = |inner: &Arc<LeaseInner>| random_part_of(inner.id.as_str()) == random_part_of(token);
                     let live = self.leases.live().into_iter();
-                    own = live.filter(|core| is_there(core) && core.supersede()).map(|core| core.id.clone()).collect();
+                    own = live
+                        .filter(|inner| is_there(inner) && inner.supersede())
+                        .map(|inner| inner.id.clone())
+                        .collect();
                 }
                 other => panic!("{other:?}"),
             }
@@ -211,7 +214,7 @@ impl Rig {
     }
 
     fn check_holders(&self) {
-        self.leases.live().iter().for_each(|core| core.check_on_servers());
+        self.leases.live().iter().for_each(|inner| inner.check_on_servers());
     }
 
     fn unlock_all(&self) {
@@ -250,21 +253,21 @@ impl Rig {
         assert!(is_empty || queues.contains("by_key: {}"), "left over: {queues}");
         for watch in &*self.watches.lock() {
             watch.check();
-            let is_lost = matches!(watch.core.state(), LeaseState::Lost(_));
+            let is_lost = matches!(watch.inner.state(), LeaseState::Lost(_));
             let is_orderly = watch.is_orderly.load(Ordering::SeqCst);
             assert!(!is_orderly || watch.told() == 0, "a loss was told of a lease that ended in an orderly way");
             assert!(watch.told() <= 1, "a handler was called twice");
-            assert!(is_lost || watch.core.is_released(), "it did not end");
+            assert!(is_lost || watch.inner.is_released(), "it did not end");
         }
     }
 
     /// False for a token of an attempt that was not won.
     fn has_had(&self, token: &str) -> bool {
-        self.watches.lock().iter().any(|watch| watch.core.id.as_str() == token)
+        self.watches.lock().iter().any(|watch| watch.inner.id.as_str() == token)
     }
 }
 
-impl Core {
+impl LeaseInner {
     fn is_released(&self) -> bool {
         self.state() == LeaseState::Released
     }
@@ -292,7 +295,7 @@ impl Guard {
     fn drop(self) {
         let Guard { lease, watch, .. } = self;
         drop(lease);
-        let (was_told, is_released) = (watch.told() > 0, watch.core.is_released());
+        let (was_told, is_released) = (watch.told() > 0, watch.inner.is_released());
         watch.is_orderly.store(!was_told && is_released, Ordering::SeqCst);
         watch.over();
     }
@@ -349,7 +352,7 @@ pub fn revoked_while_it_ends() {
     ];
     guard.end();
     all(threads);
-    let is_revoked = watch.core.state() == LeaseState::Lost(LostReason::Revoked);
+    let is_revoked = watch.inner.state() == LeaseState::Lost(LostReason::Revoked);
     assert_eq!(watch.told(), usize::from(is_revoked));
     rig.end(0);
 }
@@ -369,7 +372,7 @@ pub fn lost_while_it_ends() {
         guard.drop();
     } else {
         let is_lost = guard.unlock().is_err_and(|error| error.is_lost());
-        assert!(!is_lost || watch.told() == 1 || watch.core.state() == LeaseState::Released);
+        assert!(!is_lost || watch.told() == 1 || watch.inner.state() == LeaseState::Released);
     }
     all(threads);
     rig.end(0);
@@ -450,7 +453,7 @@ pub fn a_drop_that_is_overtaken() {
         })
     });
     all(threads.collect());
-    assert!(rig.watches.lock().iter().all(|watch| watch.core.is_released()));
+    assert!(rig.watches.lock().iter().all(|watch| watch.inner.is_released()));
     let losses = Arc::clone(&rig.losses);
     rig.end(0);
     assert_eq!(losses.0.load(Ordering::SeqCst), 0);
@@ -480,8 +483,8 @@ pub fn a_minimum_hold() {
 pub fn asked_for_while_it_ends() {
     let rig = Rig::new(options());
     let guard = rig.lock();
-    let (core, lease) = (Arc::clone(&guard.watch.core), rig.options.lease);
-    let extend = move || core.extend(lease).map_or_else(|error| assert!(error.is_lost(), "{error}"), |()| ());
+    let (inner, lease) = (Arc::clone(&guard.watch.inner), rig.options.lease);
+    let extend = move || inner.extend(lease).map_or_else(|error| assert!(error.is_lost(), "{error}"), |()| ());
     let threads = vec![rig.spawn(|rig| rig.check_holders()), thread::spawn(extend)];
     guard.end();
     all(threads);

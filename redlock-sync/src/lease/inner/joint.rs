@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
+use super::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::lease::state::LeaseState;
@@ -11,7 +11,7 @@ use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::protocol::{Protocol, ReadWrite};
 
-impl Core {
+impl LeaseInner {
     /// True if one more thread may join at that moment: the lease is surely held, and for long enough to be renewed.
     pub(crate) fn is_fresh(&self, now: Tick) -> bool {
         self.is_held_for(self.options.lease / RENEW_DIVISOR, now)

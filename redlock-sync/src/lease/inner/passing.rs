@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
+use super::{LeaseInner, LeaseStart, LocalHandover, Origin, RoundState};
 use crate::handover::rules::{
     Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, Pauses, pause_after_chain,
 };
@@ -13,11 +13,11 @@ use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 
-impl Core {
+impl LeaseInner {
     /// The lease for the next thread in the queue, if that thread wants the lock with the same settings. It has the
     /// same token and deadline, and needs no round trip. Its fence is new, since a holder's fence must exceed those of
     /// earlier holders. `None` from time to time while other processes wait.
-    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
+    pub(crate) fn pass_on(&self) -> Option<(LeaseInner, Arc<QueuedThread<Lease>>)> {
         let may_pass = self.options.can_change_hands() && self.keep().is_zero();
         if !may_pass || !self.has_successor() || self.pause().is_some() {
             return None;
@@ -52,7 +52,7 @@ impl Core {
             acquire_may_run: io.acquire_may_run,
             at: io.at.clone(),
         };
-        Some((Core { local, ..Core::new(start, io, successor, now) }, thread))
+        Some((LeaseInner { local, ..LeaseInner::new(start, io, successor, now) }, thread))
     }
 
     fn has_successor(&self) -> bool {

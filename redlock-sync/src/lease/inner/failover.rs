@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::Core;
+use super::LeaseInner;
 use crate::options::RENEW_DIVISOR;
 
-impl Core {
+impl LeaseInner {
     /// True if a Sentinel group has got a new master, or may have, since the last round began.
     pub(crate) fn has_new_master(&self) -> bool {
         self.quorum.nodes.master_changes().is_some_and(|now| now != self.state.lock().master_changes)

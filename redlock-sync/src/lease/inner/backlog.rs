@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Core;
+use super::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
@@ -55,7 +55,7 @@ pub(crate) struct PendingRelease {
     /// No node keeps the token for longer than this.
     pub(crate) ends: Tick,
     /// The lease, if there was one. A round of it that is still under way has to end first.
-    pub(crate) lease: Option<Arc<Core>>,
+    pub(crate) lease: Option<Arc<LeaseInner>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
 }
@@ -108,7 +108,7 @@ impl PendingRelease {
 
     /// True if it can be sent now: no round of the lease is under way. No other one begins.
     fn is_due(&self) -> bool {
-        self.lease.as_ref().is_none_or(|core| core.io.try_lock().is_some())
+        self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
     }
 }
 

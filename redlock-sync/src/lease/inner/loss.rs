@@ -2,7 +2,7 @@
 
 use std::panic::RefUnwindSafe;
 
-use super::{Core, RoundState};
+use super::{LeaseInner, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
@@ -13,9 +13,9 @@ use crate::protocol::reply::Vote;
 use crate::quorum::Ballot;
 
 /// Handlers run without its locks, and their panics are caught.
-impl RefUnwindSafe for Core {}
+impl RefUnwindSafe for LeaseInner {}
 
-impl Core {
+impl LeaseInner {
     /// Calls `f` once when the lease is lost; at once if it is lost already.
     pub(crate) fn on_lost(&self, holder: u64, f: OnLost) {
         self.state.lock().handlers.push((holder, f));

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
-use super::{Core, ReleaseOutcome, RoundState};
+use super::{LeaseInner, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
@@ -48,7 +48,7 @@ impl PreparedRelease {
     }
 }
 
-impl Core {
+impl LeaseInner {
     /// Ends the lease, if its time has not passed. Returns the state before: of all that end it, one gets a live one.
     fn end(&self, how: LeaseState, now: Tick) -> LeaseState {
         self.change(|state| {
@@ -264,7 +264,7 @@ impl Core {
     }
 
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
-    /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
+    /// more. The caller has to release it, and to call [`tell_loss`](LeaseInner::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
         if self.process.is_forked_child() {
             return false;

@@ -58,7 +58,7 @@ use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
-pub(crate) struct Core {
+pub(crate) struct LeaseInner {
     pub(crate) quorum: Arc<Quorum>,
     protocol: Arc<Protocol>,
     /// The protocol of the shared lock, once an exclusive lock was downgraded.
@@ -132,10 +132,10 @@ pub(crate) struct ReleaseOutcome {
     pub(crate) is_done: bool,
 }
 
-impl Core {
+impl LeaseInner {
     /// A lease from an acquire round that was won.
-    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
-        let lease = Core::first_lease(&start.options);
+    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> LeaseInner {
+        let lease = LeaseInner::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
         let offered_fence = ballot.largest_fence();
         // With one node, its fence is final.
@@ -144,20 +144,20 @@ impl Core {
         let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
         let (born, master_changes) = (ballot.started, start.quorum.nodes.master_changes().unwrap_or_default());
         let state = LeaseStatus::held(&start.options, born, io.expiry.deadline(), master_changes);
-        Core::new(start, io, state, born)
+        LeaseInner::new(start, io, state, born)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
     /// for options that count from the acquisition.
-    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> Core {
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> LeaseInner {
         let votes = [Vote::Yes(Acquired { fence, ..Acquired::default() })].into();
-        let core = Core::won(start, &Ballot { votes, started: since, duplicate: false });
-        Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
+        let inner = LeaseInner::won(start, &Ballot { votes, started: since, duplicate: false });
+        LeaseInner { local: LocalHandover { since: inner.quorum.now(), count: 0 }, ..inner }
     }
 
-    fn new(start: LeaseStart, io: RoundState, state: LeaseStatus, born: Tick) -> Core {
+    fn new(start: LeaseStart, io: RoundState, state: LeaseStatus, born: Tick) -> LeaseInner {
         let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
-        Core {
+        LeaseInner {
             quorum,
             protocol,
             downgraded: OnceLock::new(),
@@ -428,7 +428,7 @@ impl Core {
     }
 }
 
-impl fmt::Debug for Core {
+impl fmt::Debug for LeaseInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.process.is_forked_child() { LeaseState::Released } else { self.state.lock().now };
         f.debug_struct("Lease")
