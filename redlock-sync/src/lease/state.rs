@@ -55,8 +55,8 @@ enum TakeOver {
     Refused,
     /// The guard was dropped, and only the release is under way.
     Allowed,
-    /// An attempt may have taken the lock.
-    Granted,
+    /// An attempt that takes the lock from it is about to be sent, or was.
+    Begun,
 }
 
 /// The state of a lease, and all that changes with it. Its methods are the only transitions.
@@ -185,20 +185,20 @@ impl LeaseStatus {
     pub(super) fn supersede(&mut self) -> bool {
         let is_dropped = self.take_over != TakeOver::Refused;
         if is_dropped {
-            self.take_over = TakeOver::Granted;
+            self.take_over = TakeOver::Begun;
         }
         is_dropped
     }
 
     pub(super) fn is_superseded(&self) -> bool {
-        self.take_over == TakeOver::Granted
+        self.take_over == TakeOver::Begun
     }
 
     /// Ends the lease in favour of the next thread, which gets the rest of it and the place of the queue head.
     pub(super) fn pass_on(&mut self, options: &LockOptions, now: Tick) -> LeaseStatus {
         self.end(LeaseState::Released);
-        let (latest, head) = (self.latest, self.head.take());
-        LeaseStatus { latest, head, ..LeaseStatus::held(options, now, self.until, self.master_changes) }
+        let head = self.head.take();
+        LeaseStatus { latest: self.latest, head, ..LeaseStatus::held(options, now, self.until, self.master_changes) }
     }
 }
 

@@ -105,10 +105,12 @@ struct Guard {
 impl Rig {
     fn new(options: LockOptions) -> Rig {
         let clock: Arc<dyn Clock> = Arc::new(ModelClock);
-        let (losses, mut settings) = (Arc::new(Losses(AtomicUsize::new(0))), ClientOptions::default());
+        let losses = Arc::new(Losses(AtomicUsize::new(0)));
+        let mut settings = ClientOptions::default();
         settings.observers.add(Arc::clone(&losses) as Arc<dyn Observer>);
         let quorum = Arc::new(Quorum::new(Nodes::new(), Arc::clone(&clock), settings));
-        let (queues, backlog) = (ThreadQueues::new(clock), Backlog::new(&quorum));
+        let queues = ThreadQueues::new(clock);
+        let backlog = Backlog::new(&quorum);
         let key = Key::new("", "key").unwrap();
         Rig {
             leases: Leases::new(&queues, &backlog),
@@ -295,8 +297,7 @@ impl Guard {
     fn drop(self) {
         let Guard { lease, watch, .. } = self;
         drop(lease);
-        let (was_told, is_released) = (watch.told() > 0, watch.inner.is_released());
-        watch.is_orderly.store(!was_told && is_released, Ordering::SeqCst);
+        watch.is_orderly.store(watch.told() == 0 && watch.inner.is_released(), Ordering::SeqCst);
         watch.over();
     }
 
@@ -483,7 +484,8 @@ pub fn a_minimum_hold() {
 pub fn asked_for_while_it_ends() {
     let rig = Rig::new(options());
     let guard = rig.lock();
-    let (inner, lease) = (Arc::clone(&guard.watch.inner), rig.options.lease);
+    let inner = Arc::clone(&guard.watch.inner);
+    let lease = rig.options.lease;
     let extend = move || inner.extend(lease).map_or_else(|error| assert!(error.is_lost(), "{error}"), |()| ());
     let threads = vec![rig.spawn(|rig| rig.check_holders()), thread::spawn(extend)];
     guard.end();

@@ -53,7 +53,8 @@ impl LeaseInner {
         let mut state = self.state.lock();
         let before = state.now;
         let result = transition(&mut state);
-        let (after, until) = (state.now, state.until);
+        let after = state.now;
+        let until = state.until;
         let is_lost = before.is_live() && matches!(after, LeaseState::Lost(_));
         let head = state.head.take_if(|_| is_lost);
         drop(state);
@@ -112,7 +113,8 @@ impl LeaseInner {
     /// Records which nodes no longer have the lock, from a round that extends nothing.
     pub(super) fn record_losses<R>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
-        let (until, gone) = (io.expiry.deadline(), reason_of(ballot));
+        let until = io.expiry.deadline();
+        let gone = reason_of(ballot);
         self.change(|state| state.shorten(until, gone, self.quorum.now(), &self.options));
     }
 

@@ -11,11 +11,9 @@
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`backlog`]: releases that are not confirmed yet.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
-//! 7. [`failover`]: an early renewal, if a Sentinel group has a new master.
-//! 8. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
 mod backlog;
-mod failover;
 mod fence;
 mod joint;
 mod loss;
@@ -142,9 +140,9 @@ impl LeaseInner {
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
         let at = ballot.may_be_set().collect();
         let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
-        let (born, master_changes) = (ballot.started, start.quorum.nodes.master_changes().unwrap_or_default());
-        let state = LeaseStatus::held(&start.options, born, io.expiry.deadline(), master_changes);
-        LeaseInner::new(start, io, state, born)
+        let master_changes = start.quorum.nodes.master_changes().unwrap_or_default();
+        let state = LeaseStatus::held(&start.options, ballot.started, io.expiry.deadline(), master_changes);
+        LeaseInner::new(start, io, state, ballot.started)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
@@ -295,7 +293,8 @@ impl LeaseInner {
     /// By when this hold has ended whatever its guard does, so that others can have the lock. `None` if it is renewed
     /// without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
-        let (lease, state) = (self.options.lease, self.state.lock());
+        let lease = self.options.lease;
+        let state = self.state.lock();
         let renewed_to = state.renewals_left.map(|left| state.until.after(lease.saturating_mul(left)));
         let end = renewed_to.unwrap_or(Tick::NEVER).min(state.hold_end);
         // The servers keep the key for longer than this process relies on it.
@@ -317,10 +316,9 @@ impl LeaseInner {
         let by = self.state.lock().round_begins(by, lease, master_changes);
         let ballot = if is_quick { self.quorum.quick_round(call, by) } else { self.quorum.round(call, by) };
         io.expiry.apply(&ballot.votes, ballot.started, lease);
-        let (is_confirmed, gone) = (ballot.won(), reason_of(&ballot));
-        self.change(|state| {
-            state.round_ended(is_confirmed, io.expiry.deadline(), gone, self.quorum.now(), &self.options);
-        });
+        let until = io.expiry.deadline();
+        let gone = reason_of(&ballot);
+        self.change(|state| state.round_ended(ballot.won(), until, gone, self.quorum.now(), &self.options));
         Ok(ballot)
     }
 
@@ -372,6 +370,23 @@ impl LeaseInner {
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
         (ballot.started.after(pause).min(until), Some(outcome))
+    }
+
+    /// True if a Sentinel group has got a new master, or may have, since the last round began. A renewal that went to
+    /// the former master may not have reached the new one, where the lock would end with its former lease.
+    pub(crate) fn has_new_master(&self) -> bool {
+        self.quorum.nodes.master_changes().is_some_and(|now| now != self.state.lock().master_changes)
+    }
+
+    /// How often the master has changed until now.
+    fn master_changes(&self) -> u64 {
+        self.quorum.nodes.master_changes().unwrap_or_default()
+    }
+
+    /// How long the renewal thread may sleep until it looks whether there is a new master.
+    pub(crate) fn longest_sleep(&self) -> Duration {
+        let may_change = self.quorum.nodes.master_changes().is_some();
+        if may_change { self.options.lease / (4 * RENEW_DIVISOR) } else { Duration::MAX }
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.

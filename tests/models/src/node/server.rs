@@ -90,7 +90,8 @@ impl Server {
         if !is_answered && thread_rng().r#gen() {
             return Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "no answer"));
         }
-        let (now, token) = (world::now(), &*args[0]);
+        let now = world::now();
+        let token = &*args[0];
         let time = |i: usize| Duration::from_millis(args.get(i).map_or(0, |ms| ms.parse().unwrap()));
         let mut stored = self.stored.lock();
         if stored.until <= now {
@@ -196,7 +197,8 @@ impl Nodes {
     /// The call is executed some time later. So calls that are sent later can overtake it.
     pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
         let (server, call, posted) = (Arc::clone(&self.server), Arc::clone(call), Arc::clone(&self.posted));
-        let (args, started) = (server.send(&call), world::now());
+        let started = world::now();
+        let args = server.send(&call);
         posted.fetch_add(1, Ordering::SeqCst);
         spawn(move || {
             let results = [server.execute(&call, &args)].into();
