@@ -271,7 +271,12 @@ impl LeaseInner {
         if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
-        match self.expire_if_overdue(self.quorum.now()) {
+        self.held_in(self.expire_if_overdue(self.quorum.now()))
+    }
+
+    /// `Ok` if the lock is held in this state.
+    fn held_in(&self, state: LeaseState) -> Result<(), Error> {
+        match state {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),

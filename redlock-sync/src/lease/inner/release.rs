@@ -250,11 +250,9 @@ impl LeaseInner {
     pub(in crate::lease) fn leave_held(&self, grace: Duration, backlog: &Arc<Backlog>) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
-        match self.end(LeaseState::Released, self.quorum.now()) {
-            LeaseState::Held | LeaseState::Suspended => {}
-            LeaseState::Lost(reason) => return Err(self.lost(reason)),
-            LeaseState::Released => return Err(self.lost(LostReason::Revoked)),
-        }
+        self.still_ours()?;
+        // `unlock_all` may have come in between.
+        self.held_in(self.end(LeaseState::Released, self.quorum.now()))?;
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
