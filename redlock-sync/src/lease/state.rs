@@ -48,17 +48,6 @@ impl LeaseState {
 /// A handler of a loss.
 pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
 
-/// Whether the next attempt of this client may take the lock from the token of the lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TakeOver {
-    /// The token has a guard, or stays for a minimum hold.
-    Refused,
-    /// The guard was dropped, and only the release is under way.
-    Allowed,
-    /// An attempt that takes the lock from it is about to be sent, or was.
-    Begun,
-}
-
 /// The state of a lease, and all that changes with it. Its methods are the only transitions.
 pub(super) struct LeaseStatus {
     pub(super) now: LeaseState,
@@ -76,7 +65,10 @@ pub(super) struct LeaseStatus {
     pub(super) master_changes: u64,
     /// True if observers were notified of the acquisition.
     pub(super) is_observed: bool,
-    take_over: TakeOver,
+    /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
+    pub(super) is_dropped: bool,
+    /// After the drop, an attempt of this client may have taken the lock from this token.
+    pub(super) is_superseded: bool,
     /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
     pub(super) handlers: Vec<(u64, OnLost)>,
     /// The place of the queue head for this key. Released when the lease ends, however it ends.
@@ -97,7 +89,8 @@ impl LeaseStatus {
             renewals_left: if options.renew { options.max_renewals } else { Some(0) },
             master_changes,
             is_observed: false,
-            take_over: TakeOver::Refused,
+            is_dropped: false,
+            is_superseded: false,
             handlers: Vec::new(),
             head: None,
         }
@@ -175,23 +168,10 @@ impl LeaseStatus {
         self.renewals_left = self.renewals_left.map(|left| left.saturating_sub(1));
     }
 
-    /// The guard was dropped, and its release is about to be sent. An attempt may follow it at once, unless the key
-    /// stays for a minimum hold.
-    pub(super) fn dropped(&mut self, is_kept: bool) {
-        self.take_over = if is_kept { TakeOver::Refused } else { TakeOver::Allowed };
-    }
-
     /// Lets an attempt of this client take the lock from this token. False if the token may have a guard, or stays.
     pub(super) fn supersede(&mut self) -> bool {
-        let is_dropped = self.take_over != TakeOver::Refused;
-        if is_dropped {
-            self.take_over = TakeOver::Begun;
-        }
-        is_dropped
-    }
-
-    pub(super) fn is_superseded(&self) -> bool {
-        self.take_over == TakeOver::Begun
+        self.is_superseded |= self.is_dropped;
+        self.is_dropped
     }
 
     /// Ends the lease in favour of the next thread, which gets the rest of it and the place of the queue head.
@@ -264,10 +244,8 @@ mod tests {
         assert!(!state.supersede());
         state.end(LeaseState::Released);
         assert!(!state.supersede(), "a guard that waits for its release is not dropped");
-        state.dropped(true);
-        assert!(!state.supersede() && !state.is_superseded(), "it stays for a minimum hold");
-        state.dropped(false);
-        assert!(!state.is_superseded());
-        assert!(state.supersede() && state.supersede() && state.is_superseded());
+        assert!(!state.is_superseded);
+        state.is_dropped = true;
+        assert!(state.supersede() && state.supersede() && state.is_superseded);
     }
 }

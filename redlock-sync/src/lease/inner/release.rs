@@ -59,7 +59,7 @@ impl LeaseInner {
 
     /// Records that the guard is dropped, and released in this way.
     pub(in crate::lease) fn record_drop(&self, release: &PreparedRelease) {
-        self.state.lock().dropped(!release.keep.is_zero());
+        self.state.lock().is_dropped = release.keep.is_zero();
     }
 
     /// Lets an attempt of this client take the lock from this token, before it is sent. False if the token may have a
@@ -89,7 +89,7 @@ impl LeaseInner {
         self.record_waits(release, &ballot);
         // An attempt of this client may have taken the lock from this token. Then a server says "not held", and that is
         // no loss. Read after the reply; `supersede` stored it before its attempt.
-        ballot.duplicate |= self.state.lock().is_superseded();
+        ballot.duplicate |= self.state.lock().is_superseded;
         let quorum = &self.quorum;
         if let Some(random) = &release.random {
             let mut buffer = Uuid::encode_buffer();
