@@ -135,29 +135,21 @@ impl LeaseStatus {
     }
 
     /// Such a round has ended. A majority has the lock until `until`; `gone` is the reason if none can have it.
-    pub(super) fn round_ended(
-        &mut self,
-        is_confirmed: bool,
-        until: Tick,
-        gone: LostReason,
-        now: Tick,
-        options: &LockOptions,
-    ) {
+    pub(super) fn round_ended(&mut self, is_confirmed: bool, until: Tick, gone: LostReason) {
         if self.now.is_live() {
             self.now = if is_confirmed { LeaseState::Held } else { LeaseState::Suspended };
             self.until = until.min(self.hold_end);
         }
-        self.shorten(until, gone, now, options);
+        self.shorten(until, gone);
     }
 
-    /// The lock is held until `until` at most: nodes that confirmed the lease do not have it any more. It is lost if
-    /// that is over; `gone` is the reason if no majority can have it.
-    pub(super) fn shorten(&mut self, until: Tick, gone: LostReason, now: Tick, options: &LockOptions) {
+    /// The lock is held until `until` at most: nodes that confirmed the lease do not have it any more. If no majority
+    /// can have it, it is lost, and `gone` is the reason.
+    pub(super) fn shorten(&mut self, until: Tick, gone: LostReason) {
         self.until = self.until.min(until);
         if until == Tick::ZERO {
             self.end(LeaseState::Lost(gone));
         }
-        self.expire(now, options);
     }
 
     pub(super) fn may_renew(&self) -> bool {
@@ -195,23 +187,23 @@ mod tests {
         let options = LockOptions::default();
         let (at, gone) = (Tick::from_nanos, LostReason::Deleted);
         let mut state = held(10, &options);
-        state.round_ended(false, at(10), gone, at(1), &options);
+        state.round_ended(false, at(10), gone);
         assert_eq!(state.now, LeaseState::Suspended);
         assert!(!state.is_overdue(at(9)) && state.is_overdue(at(10)));
         state.expire(at(10), &options);
         let lost = LeaseState::Lost(LostReason::Unreachable);
         assert_eq!(state.end(LeaseState::Lost(LostReason::Taken)), lost);
         assert_eq!(state.end(LeaseState::Released), lost);
-        state.round_ended(true, Tick::NEVER, gone, at(11), &options);
+        state.round_ended(true, Tick::NEVER, gone);
         assert_eq!(state.now, lost);
         assert!(!state.is_overdue(Tick::NEVER));
 
         let mut state = held(10, &options);
-        state.round_ended(true, at(20), gone, at(1), &options);
+        state.round_ended(true, at(20), gone);
         assert_eq!((state.now, state.until), (LeaseState::Held, at(20)));
         assert_eq!(state.end(LeaseState::Released), LeaseState::Held);
         assert_eq!(state.end(LeaseState::Lost(LostReason::Taken)), LeaseState::Released);
-        state.shorten(Tick::ZERO, gone, Tick::NEVER, &options);
+        state.shorten(Tick::ZERO, gone);
         assert_eq!(state.now, LeaseState::Released);
     }
 
@@ -220,13 +212,8 @@ mod tests {
         let options = LockOptions::default();
         let lost = |is_confirmed, until: u64, now| {
             let mut state = held(10, &options);
-            state.round_ended(
-                is_confirmed,
-                Tick::from_nanos(until),
-                LostReason::Taken,
-                Tick::from_nanos(now),
-                &options,
-            );
+            state.round_ended(is_confirmed, Tick::from_nanos(until), LostReason::Taken);
+            state.expire(Tick::from_nanos(now), &options);
             state.now
         };
         assert_eq!(lost(false, 0, 1), LeaseState::Lost(LostReason::Taken));
@@ -234,7 +221,7 @@ mod tests {
         assert_eq!(lost(true, 5, 6), LeaseState::Lost(LostReason::Expired));
         assert_eq!(lost(false, 5, 4), LeaseState::Suspended);
         let mut state = held(10, &options);
-        state.shorten(Tick::from_nanos(20), LostReason::Taken, Tick::ZERO, &options);
+        state.shorten(Tick::from_nanos(20), LostReason::Taken);
         assert_eq!((state.now, state.until), (LeaseState::Held, Tick::from_nanos(10)), "it is not extended");
     }
 

@@ -48,11 +48,15 @@ impl LeaseInner {
         drop(forgotten);
     }
 
-    /// Makes a transition, and logs what follows from it. A loss gives up the place of the queue head.
+    /// Makes a transition, and logs what follows from it. If the time of the lease has passed then, it is lost. A loss
+    /// gives up the place of the queue head.
     pub(super) fn change<R>(&self, transition: impl FnOnce(&mut LeaseStatus) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.now;
         let result = transition(&mut state);
+        if state.now.is_live() {
+            state.expire(self.quorum.now(), &self.options);
+        }
         let after = state.now;
         let until = state.until;
         let is_lost = before.is_live() && matches!(after, LeaseState::Lost(_));
@@ -115,7 +119,7 @@ impl LeaseInner {
         io.expiry.clear(&ballot.votes);
         let until = io.expiry.deadline();
         let gone = reason_of(ballot);
-        self.change(|state| state.shorten(until, gone, self.quorum.now(), &self.options));
+        self.change(|state| state.shorten(until, gone));
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held, since a handler may take any time. In a

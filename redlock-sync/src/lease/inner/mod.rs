@@ -323,7 +323,7 @@ impl LeaseInner {
         io.expiry.apply(&ballot.votes, ballot.started, lease);
         let until = io.expiry.deadline();
         let gone = reason_of(&ballot);
-        self.change(|state| state.round_ended(ballot.won(), until, gone, self.quorum.now(), &self.options));
+        self.change(|state| state.round_ended(ballot.won(), until, gone));
         Ok(ballot)
     }
 
