@@ -173,7 +173,7 @@ impl Thread {
         self.begin(key, &lease, plan, (options, access), asked);
         let renews = !chance(plan.careless);
         if !renews {
-            lease.core().renew_no_more();
+            lease.inner().renew_no_more();
         }
         self.work_to_the_end(&lease, plan, renews);
         for _ in 0..fastrand::u32(0..5) {
@@ -228,7 +228,7 @@ impl Thread {
     /// share.
     fn ran_out(&self, key: usize, lease: &Lease) {
         invariants::ran_out(key);
-        if lease.core().state() == LeaseState::Released {
+        if lease.inner().state() == LeaseState::Released {
             let what = format!("key {key} is released while a thread has it: one of client {}", self.client);
             with(|world| world.violate(what));
         }
@@ -238,9 +238,9 @@ impl Thread {
     fn step_down(&self, key: usize, lease: &Lease) {
         // The node may admit readers as soon as it has the call. The lease lasts as if it began now.
         invariants::steps_down(key);
-        settings::extend(lease, lease.core().options.lease);
+        settings::extend(lease, lease.inner().options.lease);
         let outcome = lease.downgrade();
-        settings::extend(lease, lease.core().options.lease);
+        settings::extend(lease, lease.inner().options.lease);
         match outcome {
             _ if self.is_dead() => {}
             Ok(()) => {}
@@ -253,7 +253,7 @@ impl Thread {
     fn begin(&self, key: usize, lease: &Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
-        let claim = Claim::Lease(Arc::clone(lease.core()));
+        let claim = Claim::Lease(Arc::clone(lease.inner()));
         invariants::begin(key, name, Holder::new(self.client, task, token, claim, access));
         settings::begin(name, lease, options, Some(asked));
     }

@@ -25,7 +25,7 @@ impl Holder {
     /// borrowed.
     pub(super) fn remaining(&self) -> Duration {
         match &self.claim {
-            Claim::Lease(core) => core.remaining(),
+            Claim::Lease(inner) => inner.remaining(),
             Claim::Until(until) => until.since(with(|world| world.tick(self.client))),
         }
     }

@@ -94,7 +94,7 @@ pub(super) fn steps(
     plan: &Plan,
     options: &LockOptions,
 ) -> Result<(), Error> {
-    let (task, claim) = (with(|world| world.current), Claim::Lease(Arc::clone(lease.core())));
+    let (task, claim) = (with(|world| world.current), Claim::Lease(Arc::clone(lease.inner())));
     invariants::begin(key, lease.key(), Holder::new(thread.client, task, lease.id().as_str(), claim, Access::Alone));
     settings::begin(lease.key(), lease, options, None);
     for _ in 0..fastrand::u32(0..3) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kinds::Access;
 use super::units::Time;
 use crate::clock::Tick;
-use crate::lease::Core;
+use crate::lease::LeaseInner;
 use crate::token::LockId;
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(super) struct Holder {
 
 #[derive(Debug, Clone)]
 pub(super) enum Claim {
-    Lease(Arc<Core>),
+    Lease(Arc<LeaseInner>),
     /// A claim that ends at a time by the clock of its client. Foreign clients and locks that were left have such
     /// claims.
     Until(Tick),

@@ -90,7 +90,7 @@ fn claim(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> Result<(), 
     let Some(job) = claimed?.filter(|_| !thread.is_dead()) else { return Ok(()) };
     let (since, fence) = (with(|world| world.now), begin(thread.client, key, &job, floor));
     if chance(100) {
-        Lease::core(&job).renew_no_more();
+        Lease::inner(&job).renew_no_more();
     }
     for _ in 0..fastrand::u32(0..3) {
         sleep(thread.client, plan.pace.mul_f64(fastrand::f64().powi(3) * 2.0));
@@ -110,7 +110,7 @@ fn begin(client: usize, key: usize, job: &Job, floor: u64) -> u64 {
         client,
         with(|world| world.current),
         lease.id().as_str(),
-        Claim::Lease(Arc::clone(lease.core())),
+        Claim::Lease(Arc::clone(lease.inner())),
         Access::Alone,
     );
     let others = with_task(key, &id, |task, _| task.claimants.clone());

@@ -8,7 +8,7 @@ use super::rules::Rule;
 use super::server::{Server, short};
 use super::world::{World, with};
 use crate::clock::Tick;
-use crate::lease::{Core, Lease};
+use crate::lease::{Lease, LeaseInner};
 use crate::options::{LockOptions, Mode, drift};
 
 /// The largest rounding error: a key lives through its last millisecond, and times are rounded up to whole
@@ -19,7 +19,7 @@ const SLACK: Duration = Duration::from_millis(10);
 
 impl Allowance {
     fn new(options: &LockOptions, now: Tick) -> Allowance {
-        let longest = Core::first_lease(options);
+        let longest = LeaseInner::first_lease(options);
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| now.after(max));
         let renewals = if options.renew { options.max_renewals } else { Some(0) };
         let renewals = renewals.map(|n| options.lease * n);
@@ -56,7 +56,7 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Opt
         // If the lock was handed over and its former holder had tried to extend it, some node may keep the key for that
         // time.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
-        if lease.core().protocol().kind().mode == Mode::Joint {
+        if lease.inner().protocol().kind().mode == Mode::Joint {
             // A writer may have extended the lock before it let readers join.
             own = allowance.longest;
         }
@@ -127,7 +127,7 @@ impl World {
         if client.is_dead || client.is_closed || client.paused_until > asked {
             return Duration::ZERO;
         }
-        let lease = Core::first_lease(options);
+        let lease = LeaseInner::first_lease(options);
         let spent = if token.contains(":granted:") && options.renew {
             lease * 2 / 3 + SLACK
         } else {

@@ -63,11 +63,11 @@ fn hold(thread: &Thread, keys: &[usize], guard: MultiLockGuard, plan: &Plan, opt
     let task = with(|world| world.current);
     let key_of = |name: &str| keys.iter().copied().find(|&key| plan.names[key] == name).unwrap();
     for lease in guard.leases() {
-        let (key, token, claim) = (key_of(lease.key()), lease.id().as_str(), Claim::Lease(Arc::clone(lease.core())));
+        let (key, token, claim) = (key_of(lease.key()), lease.id().as_str(), Claim::Lease(Arc::clone(lease.inner())));
         invariants::begin(key, lease.key(), Holder::new(thread.client, task, token, claim, Access::Alone));
         settings::begin(lease.key(), lease, options, None);
         if chance(plan.careless) {
-            lease.core().renew_no_more();
+            lease.inner().renew_no_more();
         }
     }
     for _ in 0..fastrand::u32(0..4) {

@@ -32,7 +32,7 @@ use crate::handover::rules::{Pauses, QUEUE_LIFETIME};
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Origin};
+use crate::lease::{Lease, LeaseInner, Origin};
 use crate::observer::{Event, LockKind};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::protocol::{LeaseCalls, Request, WaitArgs};
@@ -151,13 +151,13 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
 /// True if the lease that was handed to this thread is still held. If a shared lease is not, no further thread may join
 /// it.
 fn is_usable(lease: &Lease) -> bool {
-    let core = lease.core();
-    if core.protocol().kind().mode != Mode::Joint {
+    let inner = lease.inner();
+    if inner.protocol().kind().mode != Mode::Joint {
         return lease.check().is_ok();
     }
-    let is_fresh = core.is_fresh(core.quorum.now());
+    let is_fresh = inner.is_fresh(inner.quorum.now());
     if !is_fresh {
-        core.gate.close();
+        inner.gate.close();
     }
     is_fresh
 }
@@ -165,8 +165,8 @@ fn is_usable(lease: &Lease) -> bool {
 /// An exclusive holder stays the head of the queue while it holds the lock, so that it can hand the lock to the next
 /// thread. A shared holder lets the next thread become the head at once.
 fn keep_or_share_head(lease: &Lease, head: QueueHead<Lease>) {
-    if lease.core().protocol().kind().mode == Mode::Exclusive {
-        lease.core().keep_head(head);
+    if lease.inner().protocol().kind().mode == Mode::Exclusive {
+        lease.inner().keep_head(head);
     } else {
         lease.share(head);
     }
@@ -183,8 +183,8 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
     let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
     // The lease was held at that time, which is within this call.
     let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_check_due && !lease.core().no_writer_waits() {
-        lease.core().gate.close();
+    if !lease.inner().is_fresh(now) || is_check_due && !lease.inner().no_writer_waits() {
+        lease.inner().gate.close();
         return None;
     }
     // Only readers share a lease.
@@ -291,9 +291,9 @@ impl<'a> AcquireLoop<'a> {
             Ok(lease) => {
                 // With several clusters, one that is moving the slot refused this attempt. Its queue still has our
                 // wait, and the later release cannot remove it. So remove it in the background.
-                let core = lease.core();
+                let inner = lease.inner();
                 let wait_may_remain =
-                    core.acquire_may_run() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                    inner.acquire_may_run() || self.client.quorum.nodes.are_in_slots() && inner.keeps_wait();
                 self.wait.evidence.wait_may_remain |= id.is_some() && wait_may_remain;
             }
             Err(refusal) => {
@@ -341,11 +341,11 @@ impl<'a> AcquireLoop<'a> {
         let origin = Origin { wait: None, chain: self.wait.chain, next: None };
         let start = client.start(self.request, LockId::granted(random, wait), origin);
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
-        let core = Arc::new(Core::granted(start, fence, since));
+        let inner = Arc::new(LeaseInner::granted(start, fence, since));
         if client.queues.is_closed() {
-            core.release(quorum.settings.node_timeout);
+            inner.release(quorum.settings.node_timeout);
             return None;
         }
-        client.lease(&core).ok()
+        client.lease(&inner).ok()
     }
 }

@@ -14,7 +14,8 @@ use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{
-    Backlog, Core, GivenUp, Lease, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke, tell_losses,
+    Backlog, GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke,
+    tell_losses,
 };
 use crate::node::is_about_permission;
 use crate::options::CLOSING;
@@ -140,10 +141,10 @@ impl ClientInner {
     }
 
     /// Makes the lease of a lock that is held, with its renewal thread.
-    pub(crate) fn lease(&self, core: &Arc<Core>) -> Result<Lease, Error> {
-        self.leases.hold(core).map_err(|spawn| {
+    pub(crate) fn lease(&self, inner: &Arc<LeaseInner>) -> Result<Lease, Error> {
+        self.leases.hold(inner).map_err(|spawn| {
             let why = format!("no renewal thread could be started: {spawn}");
-            self.quorum.unavailable("acquire", core.key.as_str().to_owned(), why)
+            self.quorum.unavailable("acquire", inner.key.as_str().to_owned(), why)
         })
     }
 
@@ -153,8 +154,8 @@ impl ClientInner {
     /// Until the next renewal, and for ever without renewals, nothing else notices a key that was deleted by hand. If
     /// the lock is lost, the next thread in the queue goes on.
     pub(crate) fn check_holders(&self, key: &Arc<str>) {
-        let holders = self.leases.live().into_iter().filter(|core| core.key.name() == key);
-        holders.for_each(|core| core.check_on_servers());
+        let holders = self.leases.live().into_iter().filter(|inner| inner.key.name() == key);
+        holders.for_each(|inner| inner.check_on_servers());
     }
 
     /// The tokens with these random parts whose guards were dropped and whose releases are not confirmed. The next
@@ -163,9 +164,9 @@ impl ClientInner {
         if random_parts.is_empty() {
             return Vec::new();
         }
-        let is_there = |core: &Arc<Core>| random_parts.contains(&random_part_of(core.id.as_str()));
+        let is_there = |inner: &Arc<LeaseInner>| random_parts.contains(&random_part_of(inner.id.as_str()));
         let all = self.leases.live().into_iter();
-        all.filter(|core| is_there(core) && core.supersede()).map(|core| core.id.clone()).collect()
+        all.filter(|inner| is_there(inner) && inner.supersede()).map(|inner| inner.id.clone()).collect()
     }
 
     // --- what an acquire leaves behind -------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ impl ClientInner {
         let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
         let (Ok(key), Ok(random)) = (Key::new("", key), random_part()) else { return };
-        if self.leases.live().iter().all(|core| core.id != id) {
+        if self.leases.live().iter().all(|inner| inner.id != id) {
             let (with_fence, several) = (grant.fence > 0, self.quorum.len() > 1);
             let next = Grant { random: &random, lease: grant.time, with_fence, several, ..Grant::default() };
             self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
@@ -231,11 +232,11 @@ impl ClientInner {
         self.queues.close();
         self.listener.close();
         // The grace is for holders. A release that is not confirmed keeps its lease until the lease ends.
-        self.wait_until(until, || !self.has_active_calls() && !self.leases.live().iter().any(|core| core.is_held()));
+        self.wait_until(until, || !self.has_active_calls() && !self.leases.live().iter().any(|inner| inner.is_held()));
         self.has_ended.store(true, Ordering::SeqCst);
         // Other threads may be about to send the releases of their guards.
         let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
-        self.wait_until(by, || self.leases.live().iter().all(|core| core.is_lost()));
+        self.wait_until(by, || self.leases.live().iter().all(|inner| inner.is_lost()));
         let mut given_up = self.release_all(|| self.backlog.take());
         // An attempt under way can still acquire a lock, or leave a token that the backlog has to release. So the
         // backlog is closed after it.
@@ -254,7 +255,7 @@ impl ClientInner {
         self.wait_until(by, || !self.is_releasing.swap(true, Ordering::SeqCst));
         // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
         // confirmed are repeated with all others.
-        let held: Vec<_> = self.leases.live().into_iter().filter(|core| core.revoke()).collect();
+        let held: Vec<_> = self.leases.live().into_iter().filter(|inner| inner.revoke()).collect();
         self.backlog.await_outcomes();
         let given_up = release_revoked(&self.backlog, &held, overdue()).0;
         // Before the handlers of the losses, since they can call `end` too.
@@ -279,9 +280,9 @@ impl ClientInner {
     /// Records that the lock with this token was unlocked by force. If a guard of this client has it, the guard reports
     /// the loss at once, and the next thread in the queue goes on.
     pub(crate) fn mark_force_unlocked(&self, id: &LockId) {
-        for core in self.leases.live().into_iter().filter(|core| core.id == *id) {
-            core.revoke();
-            core.tell_loss();
+        for inner in self.leases.live().into_iter().filter(|inner| inner.id == *id) {
+            inner.revoke();
+            inner.tell_loss();
         }
     }
 

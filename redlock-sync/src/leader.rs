@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, revoke};
+use crate::lease::{Lease, LeaseInner, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::names::{escaped, printable};
 use crate::options::{check_within, jittered};
@@ -188,7 +188,7 @@ fn term<E: fmt::Display>(
     status: &CandidateStatus,
     body: &mut impl FnMut(&Lease) -> Result<(), E>,
 ) {
-    *status.leads.lock() = Some(Arc::clone(guard.core()));
+    *status.leads.lock() = Some(Arc::clone(guard.inner()));
     // `leads` is set before this check; `resign` cancels before it reads `leads`. So at least one of the two notices
     // the other. Displaying the error may panic, like the body.
     let body = || body(&guard).map_err(|error| error.to_string());
@@ -303,7 +303,7 @@ impl fmt::Debug for Leader {
 #[derive(Default)]
 struct CandidateStatus {
     /// While the body runs.
-    leads: SyncMutex<Option<Arc<Core>>>,
+    leads: SyncMutex<Option<Arc<LeaseInner>>>,
     ended: SyncMutex<Option<Result<(), Error>>>,
     has_ended: Arc<Condvar>,
 }
@@ -343,7 +343,7 @@ impl LeaderHandle {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         // In a forked child the mutex can be locked for ever, by a thread that does not exist there.
-        self.status.leads.try_lock().is_some_and(|leads| leads.as_ref().is_some_and(|core| core.check().is_ok()))
+        self.status.leads.try_lock().is_some_and(|leads| leads.as_ref().is_some_and(|inner| inner.check().is_ok()))
     }
 
     /// Ends the candidacy. If the candidate waits, it stops within 10 ms. If it leads, it gives up the lock at once,
@@ -365,8 +365,8 @@ impl LeaderHandle {
             // Not called with the mutex locked: a handler of the loss may resign too, or wait for the end of the term.
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();
-            if let Some(core) = leads {
-                revoke(&self.client.backlog, vec![core]);
+            if let Some(inner) = leads {
+                revoke(&self.client.backlog, vec![inner]);
             }
         }
     }

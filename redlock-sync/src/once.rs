@@ -364,12 +364,12 @@ impl OnceGuard {
             return guard.unlock();
         }
         guard.check()?;
-        let until = mark.client.quorum.now().after(guard.core().options.lease);
+        let until = mark.client.quorum.now().after(guard.inner().options.lease);
         let marked = mark.open(MaxWait::Until(until));
         // No other run has checked the mark while the lock was held. The release tells whether the servers agree.
         let held = guard.check();
         // Without its place in the queue of threads, the lock is released on the servers, which know of each loss.
-        drop(guard.core().take_head());
+        drop(guard.inner().take_head());
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");

@@ -16,7 +16,7 @@ pub(super) struct Span;
 #[cfg(feature = "tracing")]
 pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(leases: impl Fn() -> I) -> Span {
     // The closures run only if a subscriber wants the span.
-    let first = || leases().next().map(|lease| lease.core().observed());
+    let first = || leases().next().map(|lease| lease.inner().observed());
     let keys = || leases().map(Lease::key).collect::<Vec<_>>().join(" ");
     debug_span!(
         target: "redlock_sync::locks",

@@ -9,7 +9,7 @@ use crate::handover::grant;
 use crate::handover::rules::Chain;
 use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
-use crate::lease::{Core, Lease, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, Origin, PendingRelease};
 use crate::options::MIN_VALIDITY;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{
@@ -153,7 +153,7 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn prepare(client: &'a Arc<ClientInner>, request: &'a Request) -> Result<Attempt<'a>, Error> {
-        let lease = Core::first_lease(&request.options);
+        let lease = LeaseInner::first_lease(&request.options);
         client.quorum.record_lease_length(lease);
         let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
         Ok(Attempt { client, request, id, next, lease })
@@ -217,7 +217,7 @@ impl<'a> Attempt<'a> {
         if let Some(lent) = lent {
             start.protocol = lent;
         }
-        client.lease(&Arc::new(Core::won(start, ballot)))
+        client.lease(&Arc::new(LeaseInner::won(start, ballot)))
     }
 
     /// The call that frees what the attempt may have set.

@@ -20,7 +20,7 @@ use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
-use crate::lease::{Core, Lease, LeaseStart, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, LeaseStart, Origin, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
@@ -258,7 +258,7 @@ impl ClaimLoop<'_> {
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
     let ClaimRequest { client, tasks, options, attempts, keep_dead, .. } = *request;
     let quorum = &client.quorum;
-    let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
+    let (by, lease) = (quorum.round_deadline(), LeaseInner::first_lease(options));
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let ballot = quorum.round(&call, by);
@@ -278,8 +278,8 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
                 process: client.process.clone(),
                 origin: Origin::default(),
             };
-            let core = Core::won(start, &Ballot { votes, started, duplicate });
-            let lease = client.lease(&Arc::new(core))?;
+            let inner = LeaseInner::won(start, &Ballot { votes, started, duplicate });
+            let lease = client.lease(&Arc::new(inner))?;
             Ok(HeldTask { lease, claim, task })
         }
         vote => {

@@ -35,7 +35,7 @@
 //! 7. [`keys_without_ttl`]: keys without a time-to-live. A waiter may take them over if its settings say so. Pure.
 //!
 //! `acquire.rs` lies above this folder: it makes the attempts, and waits here between two of them. The holder's side is
-//! `lease/core/passing.rs` and `lease/core/release.rs`.
+//! `lease/inner/passing.rs` and `lease/inner/release.rs`.
 
 pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;

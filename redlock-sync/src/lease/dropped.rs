@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::core::{AwaitedRelease, Core, PreparedRelease, ReleaseOutcome};
+use super::inner::{AwaitedRelease, LeaseInner, PreparedRelease, ReleaseOutcome};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::thread_queue::ThreadQueues;
@@ -26,7 +26,7 @@ use crate::protocol::reply::Released;
 use crate::quorum::Ballot;
 
 struct DroppedLock {
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     queues: Arc<ThreadQueues<Lease>>,
     release: PreparedRelease,
     /// How long the lock was held, if observers were notified of the acquisition.
@@ -38,18 +38,18 @@ impl Lease {
     /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
     /// line.
     pub(crate) fn finish_quietly(&self) {
-        self.finish_quietly_within(self.core.quorum.settings.half_round());
+        self.finish_quietly_within(self.inner.quorum.settings.half_round());
     }
 
     pub(crate) fn finish_quietly_within(&self, grace: Duration) {
-        let began = self.core.quorum.now();
+        let began = self.inner.quorum.now();
         if self.prepare_end(began).is_some() {
             return;
         }
         // Before the lease says that it is released. Then `ClientInner::end` waits for the release.
         let expected = self.leases.backlog.announce();
         self.stop_renewals(began);
-        match self.core.begin_release(began, grace) {
+        match self.inner.begin_release(began, grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
                 drop(io);
@@ -57,26 +57,26 @@ impl Lease {
                 // Otherwise the background, which also repeats releases, would fall behind without a limit.
                 self.leases.backlog.wait_for_observers(began.after(grace));
             }
-            Err(release) => log_end(&self.released(began, self.core.end_release(release))),
+            Err(release) => log_end(&self.released(began, self.inner.end_release(release))),
         }
     }
 
     fn post(&self, release: PreparedRelease, began: Tick, expected: AwaitedRelease) {
-        self.core.record_drop(&release);
+        self.inner.record_drop(&release);
         let call = release.call.clone();
         let dropped = DroppedLock {
-            core: Arc::clone(&self.core),
+            inner: Arc::clone(&self.inner),
             queues: Arc::clone(&self.leases.queues),
             release,
             held: self.observed_until(began),
             expected,
         };
-        self.core.quorum.post(&call, move |ballot| dropped.answered(ballot));
+        self.inner.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now. Its attempt is sent after the release.
-        self.core.release_queue_head();
-        self.core.tell_loss();
+        self.inner.release_queue_head();
+        self.inner.tell_loss();
         // What the handlers have captured is dropped here, and not on a thread that reads replies.
-        self.core.forget_all_handlers();
+        self.inner.forget_all_handlers();
     }
 }
 
@@ -84,33 +84,33 @@ impl DroppedLock {
     /// Called by a thread that must neither block nor send anything.
     fn answered(mut self, ballot: Ballot<Released>) {
         if self.release.is_met(&ballot) && self.held.is_none() {
-            self.core.record_waits(&self.release, &ballot);
+            self.inner.record_waits(&self.release, &ballot);
             return;
         }
         if self.release.token_may_remain(&ballot) {
-            self.queues.add_leftover_token(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
+            self.queues.add_leftover_token(self.inner.key.name(), self.inner.id.clone(), self.inner.latest_end());
         }
         self.expected.answered();
-        let quorum = Arc::clone(&self.core.quorum);
+        let quorum = Arc::clone(&self.inner.quorum);
         quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
     }
 
     fn conclude(self, ballot: Ballot<Released>) {
-        let DroppedLock { core, release, held, .. } = self;
-        let by = core.quorum.round_deadline();
-        let io = core.io.lock();
-        let outcome = core.conclude(&release, ballot, by, false);
+        let DroppedLock { inner, release, held, .. } = self;
+        let by = inner.quorum.round_deadline();
+        let io = inner.io.lock();
+        let outcome = inner.conclude(&release, ballot, by, false);
         drop(io);
-        core.follow_up(&self.expected.backlog, &outcome);
+        inner.follow_up(&self.expected.backlog, &outcome);
         let ReleaseOutcome { result, is_orderly, .. } = outcome;
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
-            core.log_loss(*reason);
+            inner.log_loss(*reason);
             if let Some(held) = held {
-                core.quorum.settings.observers.notify(&Event::Lost { lock: core.observed(), held, reason: *reason });
+                inner.quorum.settings.observers.notify(&Event::Lost { lock: inner.observed(), held, reason: *reason });
             }
         }
-        core.tell_end(held, &result);
+        inner.tell_end(held, &result);
         log_end(&result);
     }
 }

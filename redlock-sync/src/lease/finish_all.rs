@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::core::{Backlog, Core, GivenUp, PendingRelease};
+use super::inner::{Backlog, GivenUp, LeaseInner, PendingRelease};
 use crate::error::Error;
 use crate::quorum::Quorum;
 
@@ -23,7 +23,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
     for lease in held {
         lease.stop_renewals(began);
         let now = quorum.now();
-        match lease.core.begin_release(now, began.after(quorum.settings.two_rounds()).since(now)) {
+        match lease.inner.begin_release(now, began.after(quorum.settings.two_rounds()).since(now)) {
             Ok(release) => ready.push((lease, release)),
             Err(release) => over.push((lease, release)),
         }
@@ -33,18 +33,18 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
         let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
         let ballots = quorum.rounds(&calls, by);
         for ((lease, (_io, release)), ballot) in ready.into_iter().zip(ballots) {
-            over.push((lease, lease.core.conclude(&release, ballot, by, true)));
+            over.push((lease, lease.inner.conclude(&release, ballot, by, true)));
         }
     }
     // All rounds have ended, so no handler and no observer runs between two of them.
-    ends.extend(over.into_iter().map(|(lease, release)| lease.released(began, lease.core.end_release(release))));
+    ends.extend(over.into_iter().map(|(lease, release)| lease.released(began, lease.inner.end_release(release))));
     let worst = ends.iter().position(|end| end.as_ref().is_err_and(Error::is_lost));
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
 }
 
 /// Takes these locks from their guards, which report them lost, and releases them. Returns those that were held.
-pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>) -> GivenUp {
-    let held: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
+pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<LeaseInner>>) -> GivenUp {
+    let held: Vec<_> = held.into_iter().filter(|inner| inner.revoke()).collect();
     let (given_up, left) = release_revoked(backlog, &held, Vec::new());
     for one in left {
         backlog.add(one);
@@ -57,17 +57,17 @@ pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>) -> GivenUp {
 /// the releases that are not done by then.
 pub(crate) fn release_revoked(
     backlog: &Backlog,
-    revoked: &[Arc<Core>],
+    revoked: &[Arc<LeaseInner>],
     overdue: Vec<PendingRelease>,
 ) -> (GivenUp, Vec<PendingRelease>) {
-    let all = revoked.iter().map(Core::pending_release).chain(overdue).collect();
+    let all = revoked.iter().map(LeaseInner::pending_release).chain(overdue).collect();
     let (unconfirmed, left) = backlog.release_now(all);
-    (GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }, left)
+    (GivenUp { keys: revoked.iter().map(|inner| inner.key.as_str().to_owned()).collect(), unconfirmed }, left)
 }
 
 /// Calls the loss handlers of these locks. It comes last, since a handler may take any time.
-pub(crate) fn tell_losses(revoked: &[Arc<Core>]) {
-    for core in revoked {
-        core.tell_loss();
+pub(crate) fn tell_losses(revoked: &[Arc<LeaseInner>]) {
+    for inner in revoked {
+        inner.tell_loss();
     }
 }

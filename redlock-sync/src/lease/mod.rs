@@ -3,7 +3,7 @@
 //! 1. [`expiry`]: which nodes have our token, and until when a majority surely has it. Pure.
 //! 2. [`state`]: held, suspended, lost, released, and the transitions between them.
 //! 3. [`release_votes`]: what the votes of a release mean. Pure.
-//! 4. [`core`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
+//! 4. [`inner`]: the rounds of a lease: extend, fence, release, and the hand-over to the next thread. The guard and its
 //!    renewal thread share it.
 //! 5. [`renewal`]: the renewal threads. No other file starts one.
 //! 6. [`observed`]: the events that observers get.
@@ -11,10 +11,10 @@
 //! 8. [`dropped`]: the release of a dropped guard, which does not wait.
 //! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
-mod core;
 mod dropped;
 pub(crate) mod expiry;
 mod finish_all;
+mod inner;
 mod observed;
 mod release_votes;
 mod renewal;
@@ -26,13 +26,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-use parking_lot::Mutex;
-
-use self::core::ReleaseOutcome;
-pub(crate) use self::core::{Backlog, Core, GivenUp, LeaseStart, OnLost, Origin, PendingRelease, call_handler};
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
+use self::inner::ReleaseOutcome;
+pub(crate) use self::inner::{Backlog, GivenUp, LeaseInner, LeaseStart, Origin, PendingRelease, call_handler};
 pub use self::state::LeaseState;
+pub(crate) use self::state::OnLost;
 
 use self::renewal::{RenewalThread, Renewer};
 use crate::clock::Tick;
@@ -41,6 +40,7 @@ use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::{Mode, check_lease};
+use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
@@ -68,7 +68,7 @@ use crate::token::LockId;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 pub struct Lease {
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     renewal: Arc<RenewalThread>,
     leases: Arc<Leases>,
     /// The number of the thread that holds this lease. Set once this lease has a handler of a loss.
@@ -84,27 +84,27 @@ impl RefUnwindSafe for Lease {}
 impl UnwindSafe for Lease {}
 
 impl Lease {
-    fn of(core: Arc<Core>, renewal: Arc<RenewalThread>, leases: Arc<Leases>, taken: Tick) -> Lease {
+    fn of(inner: Arc<LeaseInner>, renewal: Arc<RenewalThread>, leases: Arc<Leases>, taken: Tick) -> Lease {
         let (holder, is_finished) = (OnceLock::new(), AtomicBool::new(false));
-        Lease { core, renewal, leases, holder, taken, wanted: None, is_finished }
+        Lease { inner, renewal, leases, holder, taken, wanted: None, is_finished }
     }
 
     /// Lets threads of this process join the lease, and the next thread in the queue move up.
     pub(crate) fn share(&self, head: QueueHead<Lease>) {
-        let kind = self.core.protocol().kind();
-        if !self.core.options.is_plain() || kind.mode != Mode::Joint {
+        let kind = self.inner.protocol().kind();
+        if !self.inner.options.is_plain() || kind.mode != Mode::Joint {
             return;
         }
-        let (core, renewal, leases) = (Arc::clone(&self.core), Arc::clone(&self.renewal), Arc::clone(&self.leases));
-        let (options, gate) = (Arc::clone(&core.options), Arc::clone(&core.gate));
-        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&renewal), Arc::clone(&leases), now);
+        let (inner, renewal, leases) = (Arc::clone(&self.inner), Arc::clone(&self.renewal), Arc::clone(&self.leases));
+        let (options, gate) = (Arc::clone(&inner.options), Arc::clone(&inner.gate));
+        let another = move |now| Lease::of(Arc::clone(&inner), Arc::clone(&renewal), Arc::clone(&leases), now);
         head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
 
     /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.core.and_tell_loss(self.core.downgrade())?;
-        if let Some(head) = self.core.take_head() {
+        self.inner.and_tell_loss(self.inner.downgrade())?;
+        if let Some(head) = self.inner.take_head() {
             self.share(head);
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        self.core.check()
+        self.inner.check()
     }
 
     /// Returns for how long the lock is held without a further renewal; zero if it is lost.
@@ -149,7 +149,7 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.core.remaining()
+        self.inner.remaining()
     }
 
     /// Returns the state: held, suspended (a renewal failed, and the lease still runs), lost or released. No I/O.
@@ -164,7 +164,7 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn state(&self) -> LeaseState {
-        self.core.state()
+        self.inner.state()
     }
 
     /// Returns a number that is strictly greater for every later holder of this lock. Give it to the protected resource
@@ -206,7 +206,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn fencing_token(&self) -> Result<u64, Error> {
-        self.core.and_tell_loss(self.core.fencing_token())
+        self.inner.and_tell_loss(self.inner.fencing_token())
     }
 
     /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
@@ -233,8 +233,8 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease("lease", lease, &self.core.quorum.settings)?;
-        self.core.and_tell_loss(self.core.extend(lease))
+        check_lease("lease", lease, &self.inner.quorum.settings)?;
+        self.inner.and_tell_loss(self.inner.extend(lease))
     }
 
     /// Calls `handler` once when the lock is lost. If it is lost already, the call comes at once. A normal release
@@ -257,7 +257,7 @@ impl Lease {
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let holder = *self.holder.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        self.core.on_lost(holder, Box::new(handler));
+        self.inner.on_lost(holder, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -271,7 +271,7 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn key(&self) -> &str {
-        self.core.key.as_str()
+        self.inner.key.as_str()
     }
 
     /// The unique token of this acquisition, as it stands on the server.
@@ -287,7 +287,7 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn id(&self) -> &LockId {
-        &self.core.id
+        &self.inner.id
     }
 
     /// True once the user has ended it.
@@ -296,17 +296,17 @@ impl Lease {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) fn inner(&self) -> &Arc<LeaseInner> {
+        &self.inner
     }
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let (began, grace) = (self.core.quorum.now(), self.core.quorum.settings.two_rounds());
+        let (began, grace) = (self.inner.quorum.now(), self.inner.quorum.settings.two_rounds());
         self.prepare_end(began).unwrap_or_else(|| {
             let _expected = self.leases.backlog.announce();
             self.stop_renewals(began);
-            self.released(began, self.core.release(grace))
+            self.released(began, self.inner.release(grace))
         })
     }
 
@@ -317,7 +317,7 @@ impl Lease {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
         }
-        if self.core.process.is_forked_child() {
+        if self.inner.process.is_forked_child() {
             return Some(Err(Error::Closed));
         }
         let result = self.give_up_share(began)?;
@@ -326,23 +326,23 @@ impl Lease {
     }
 
     fn give_up_share(&self, began: Tick) -> Option<Result<(), Error>> {
-        let is_joint = self.core.protocol().kind().mode == Mode::Joint;
+        let is_joint = self.inner.protocol().kind().mode == Mode::Joint;
         // Checked before this thread leaves: after that, the last thread may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
+        let held = if is_joint { self.inner.check_at_leave(began, self.holder.get().is_some()) } else { Ok(()) };
         // Taken before this thread leaves, for the same reason: the last thread removes the handlers of all.
-        let handlers = self.holder.get().filter(|_| is_joint).map(|holder| self.core.take_handlers(*holder));
-        if !self.core.gate.leave() {
+        let handlers = self.holder.get().filter(|_| is_joint).map(|holder| self.inner.take_handlers(*holder));
+        if !self.inner.gate.leave() {
             // If the loss handlers of this thread were called since the check, its hold has ended by that loss.
             let is_told = handlers.is_some_and(|handlers| handlers.is_empty());
-            return Some(if is_told { self.core.check() } else { held });
+            return Some(if is_told { self.inner.check() } else { held });
         }
         // Put back before the release. If a loss comes in between, the handlers are called after the release.
-        self.core.put_back(handlers.unwrap_or_default());
+        self.inner.put_back(handlers.unwrap_or_default());
         if self.pass_on() {
             return Some(Ok(()));
         }
         if is_joint {
-            self.leases.queues.unshare(self.core.key.name());
+            self.leases.queues.unshare(self.inner.key.name());
         }
         None
     }
@@ -354,8 +354,8 @@ impl Lease {
 
     /// Everything after the release.
     fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
-        self.leases.ended(&self.core, &release);
-        self.core.follow_up(&self.leases.backlog, &release);
+        self.leases.ended(&self.inner, &release);
+        self.inner.follow_up(&self.leases.backlog, &release);
         self.tell_end(began, &release.result);
         release.result
     }
@@ -363,13 +363,13 @@ impl Lease {
     /// Ends the lease and leaves the lock held, for a holder that adopts its token. With several nodes the call is
     /// refused, and the lease goes on.
     pub(crate) fn leave_held(&self) -> Result<(), Error> {
-        let what = format!("leave lock `{}` to another holder", self.core.key);
-        self.core.quorum.needs_one_server(&what, "keep the guard in one process")?;
-        let grace = self.core.quorum.settings.two_rounds();
-        self.core.and_tell_loss(self.core.leave_held(grace, &self.leases.backlog))?;
+        let what = format!("leave lock `{}` to another holder", self.inner.key);
+        self.inner.quorum.needs_one_server(&what, "keep the guard in one process")?;
+        let grace = self.inner.quorum.settings.two_rounds();
+        self.inner.and_tell_loss(self.inner.leave_held(grace, &self.leases.backlog))?;
         // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.
         self.is_finished.store(true, Ordering::Release);
-        let now = self.core.quorum.now();
+        let now = self.inner.quorum.now();
         self.stop_renewals(now);
         self.tell_end(now, &Ok(()));
         Ok(())
@@ -377,14 +377,14 @@ impl Lease {
 
     /// Gives the lock and its renewal thread to the next thread in the queue. False if the lock has to be released.
     fn pass_on(&self) -> bool {
-        let Some((successor, thread)) = self.core.pass_on() else { return false };
-        let core = Arc::new(successor);
-        Renewer::transfer(&self.renewal, Arc::clone(&core));
+        let Some((successor, thread)) = self.inner.pass_on() else { return false };
+        let inner = Arc::new(successor);
+        Renewer::transfer(&self.renewal, Arc::clone(&inner));
         // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too. It can miss
-        // the lock only between `Core::pass_on` and this line.
-        self.leases.register(&core);
-        let now = core.quorum.now();
-        thread.hand_over(Lease::of(core, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));
+        // the lock only between `LeaseInner::pass_on` and this line.
+        self.leases.register(&inner);
+        let now = inner.quorum.now();
+        thread.hand_over(Lease::of(inner, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));
         true
     }
 }
@@ -399,7 +399,7 @@ impl Drop for Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
@@ -409,7 +409,7 @@ pub(crate) struct Leases {
     queues: Arc<ThreadQueues<Lease>>,
     pub(crate) renewer: Arc<Renewer>,
     /// The live leases, for `unlock_all` and `close`.
-    registry: Mutex<Vec<Weak<Core>>>,
+    registry: Mutex<Vec<Weak<LeaseInner>>>,
     backlog: Arc<Backlog>,
     fork: ForkGuard,
 }
@@ -422,16 +422,16 @@ impl Leases {
     }
 
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
-    pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
-        let renewal = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
-            let release = core.release(core.quorum.settings.node_timeout);
-            self.ended(core, &release);
+    pub(crate) fn hold(self: &Arc<Self>, inner: &Arc<LeaseInner>) -> io::Result<Lease> {
+        let renewal = self.renewer.assign(Arc::clone(inner)).inspect_err(|_| {
+            let release = inner.release(inner.quorum.settings.node_timeout);
+            self.ended(inner, &release);
         })?;
-        self.register(core);
-        Ok(Lease::of(Arc::clone(core), renewal, Arc::clone(self), core.quorum.now()))
+        self.register(inner);
+        Ok(Lease::of(Arc::clone(inner), renewal, Arc::clone(self), inner.quorum.now()))
     }
 
-    fn register(&self, core: &Arc<Core>) {
+    fn register(&self, inner: &Arc<LeaseInner>) {
         let mut all = self.registry.lock();
         // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
         // most twice as many entries as there are live leases.
@@ -440,17 +440,17 @@ impl Leases {
             let live = all.len();
             all.reserve(live.max(16));
         }
-        all.push(Arc::downgrade(core));
+        all.push(Arc::downgrade(inner));
     }
 
-    pub(crate) fn live(&self) -> Vec<Arc<Core>> {
+    pub(crate) fn live(&self) -> Vec<Arc<LeaseInner>> {
         self.registry.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
-    fn ended(&self, core: &Core, release: &ReleaseOutcome) {
+    fn ended(&self, inner: &LeaseInner, release: &ReleaseOutcome) {
         if release.token_may_remain {
-            self.queues.add_leftover_token(core.key.name(), core.id.clone(), core.latest_end());
+            self.queues.add_leftover_token(inner.key.name(), inner.id.clone(), inner.latest_end());
         }
     }
 }

@@ -1,11 +1,10 @@
 //! How long a thread waited for a lease and has held it, and the events that observers get of this.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lease;
-use super::core::Core;
+use super::inner::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::observer::{Event, LockKind, ObservedLock, Observers};
@@ -15,18 +14,18 @@ impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
     pub(crate) fn acquired(&mut self, wanted: Tick) {
         self.wanted = Some(wanted);
-        let (core, observers) = (&self.core, &self.core.quorum.settings.observers);
+        let (inner, observers) = (&self.inner, &self.inner.quorum.settings.observers);
         if !observers.are_there() {
             return;
         }
         // From now on they get the renewals too.
-        core.is_observed.store(true, Ordering::Relaxed);
-        observers.notify(&Event::Acquired { lock: core.observed(), waited: self.waited() });
-        let (lease, taken) = (Arc::downgrade(core), self.taken);
+        inner.state.lock().is_observed = true;
+        observers.notify(&Event::Acquired { lock: inner.observed(), waited: self.waited() });
+        let (lease, taken) = (Arc::downgrade(inner), self.taken);
         self.on_lost(move |error| {
-            if let (Some(core), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
-                let (lock, held) = (core.observed(), core.quorum.now().since(taken));
-                core.quorum.settings.observers.notify(&Event::Lost { lock, held, reason });
+            if let (Some(inner), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
+                let (lock, held) = (inner.observed(), inner.quorum.now().since(taken));
+                inner.quorum.settings.observers.notify(&Event::Lost { lock, held, reason });
             }
         });
     }
@@ -62,11 +61,11 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn held_for(&self) -> Duration {
-        self.core.quorum.now().since(self.taken)
+        self.inner.quorum.now().since(self.taken)
     }
 
     pub(crate) fn observers(&self) -> &Observers {
-        &self.core.quorum.settings.observers
+        &self.inner.quorum.settings.observers
     }
 
     /// How long the lock was held until `end`, if observers were notified of the acquisition.
@@ -76,11 +75,11 @@ impl Lease {
 
     /// The guard began to release the lock at `began`.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
-        self.core.tell_end(self.observed_until(began), result);
+        self.inner.tell_end(self.observed_until(began), result);
     }
 }
 
-impl Core {
+impl LeaseInner {
     pub(crate) fn observed(&self) -> ObservedLock<'_> {
         // A claim of a task is reported by `Event::Job`, which names no kind of lock.
         let kind = self.protocol().lock().map_or(LockKind::Mutex, Protocol::shown);
@@ -101,7 +100,7 @@ impl Core {
     /// Called without `io`, since an observer may take any time.
     pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.settings.observers;
-        if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
+        if observers.are_there() && self.state.lock().is_observed {
             let (lock, remaining) = (self.observed(), self.remaining());
             observers.notify(&match outcome {
                 Ok(()) => Event::Renewed { lock, remaining },

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Core;
+use super::inner::LeaseInner;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
@@ -53,7 +53,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct Assignment {
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     due: Tick,
 }
 
@@ -66,8 +66,8 @@ impl Renewer {
     ///
     /// # Errors
     /// No thread is idle, and the system starts no new one.
-    pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<RenewalThread>> {
-        let assignment = Assignment { due: core.first_due(), core };
+    pub(crate) fn assign(self: &Arc<Self>, inner: Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
+        let assignment = Assignment { due: inner.first_due(), inner };
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(thread) = idle {
             thread.give(assignment);
@@ -81,10 +81,10 @@ impl Renewer {
     }
 
     /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
-    pub(crate) fn transfer(thread: &RenewalThread, core: Arc<Core>) {
+    pub(crate) fn transfer(thread: &RenewalThread, inner: Arc<LeaseInner>) {
         let mut slot = thread.slot.lock();
         let Some(assignment) = &mut slot.assignment else { return };
-        assignment.core = core;
+        assignment.inner = inner;
         if assignment.due == Tick::NEVER {
             // The thread found the former lease ended and planned nothing. But the renewal is still due.
             assignment.due = Tick::ZERO;
@@ -150,27 +150,27 @@ impl RenewalThread {
     }
 
     fn run(self: &Arc<Self>, renewer: &Renewer) {
-        while let Some(core) = self.next_due(renewer) {
+        while let Some(inner) = self.next_due(renewer) {
             let started = renewer.clock.now();
-            let due = core.tick();
-            self.file_next(renewer, &core, started, due);
+            let due = inner.tick();
+            self.file_next(renewer, &inner, started, due);
         }
     }
 
     /// Sleeps until an assignment is due. `None` when the thread must end.
-    fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<Core>> {
+    fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<LeaseInner>> {
         let mut slot = self.slot.lock();
         loop {
             let now = renewer.clock.now();
             let sleep = match &slot.assignment {
-                Some(Assignment { core, due })
-                    if now >= *due || core.has_unreported_loss() || core.has_new_master() =>
+                Some(Assignment { inner, due })
+                    if now >= *due || inner.has_unreported_loss() || inner.has_new_master() =>
                 {
-                    let core = Arc::clone(core);
+                    let inner = Arc::clone(inner);
                     slot.is_running = true;
-                    return Some(core);
+                    return Some(inner);
                 }
-                Some(assignment) => assignment.due.since(now).min(assignment.core.longest_sleep()),
+                Some(assignment) => assignment.due.since(now).min(assignment.inner.longest_sleep()),
                 None if slot.is_closed => return None,
                 None if now.since(slot.idle_since) >= IDLE => {
                     // Lock order: the idle list, then the slot. If an assignment arrives in between, the list no longer
@@ -194,12 +194,12 @@ impl RenewalThread {
     }
 
     /// Plans the next renewal of this lease, if the thread still has it.
-    fn file_next(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
+    fn file_next(self: &Arc<Self>, renewer: &Renewer, inner: &Arc<LeaseInner>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
         slot.is_running = false;
         match &mut slot.assignment {
             // This includes a lease that ended by itself: the thread stays with its guard, which will retire it.
-            Some(assignment) if Arc::ptr_eq(&assignment.core, core) => {
+            Some(assignment) if Arc::ptr_eq(&assignment.inner, inner) => {
                 assignment.due = due;
                 slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
             }
@@ -227,7 +227,7 @@ mod tests {
     use crate::token::TokenSource;
 
     /// A held lease of a client that never connects.
-    fn core() -> Arc<Core> {
+    fn inner() -> Arc<LeaseInner> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let settings = ClientOptions { connections: 1, ..ClientOptions::default() };
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
@@ -243,7 +243,7 @@ mod tests {
             origin: Origin::default(),
         };
         let ballot = Ballot { votes: [Vote::Yes(Acquired::default())].into(), started: clock.now(), duplicate: false };
-        Arc::new(Core::won(start, &ballot))
+        Arc::new(LeaseInner::won(start, &ballot))
     }
 
     /// The thread checked a lease that was just handed over, and planned no further renewal of it. Only after that, its
@@ -251,18 +251,18 @@ mod tests {
     #[test]
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));
-        let former = core();
-        let assignment = Assignment { core: Arc::clone(&former), due: SystemClock.now() };
+        let former = inner();
+        let assignment = Assignment { inner: Arc::clone(&former), due: SystemClock.now() };
         let slot = Slot { assignment: Some(assignment), is_running: true, ..Slot::default() };
         let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         thread.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
         assert_eq!(thread.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
-        let successor = core();
+        let successor = inner();
         Renewer::transfer(&thread, Arc::clone(&successor));
         let slot = thread.slot.lock();
         let assignment = slot.assignment.as_ref().unwrap();
         assert!(
-            Arc::ptr_eq(&assignment.core, &successor) && assignment.due <= SystemClock.now(),
+            Arc::ptr_eq(&assignment.inner, &successor) && assignment.due <= SystemClock.now(),
             "due {:?}",
             assignment.due
         );

@@ -238,7 +238,7 @@ impl Mutex {
 
     /// The guard of a lease on this lock.
     pub(super) fn guard(&self, lease: Lease) -> MutexGuard {
-        let hold = SingleHold::new(self.handle.client.id, lease.core());
+        let hold = SingleHold::new(self.handle.client.id, lease.inner());
         MutexGuard { hold, lease, bound: PhantomData }
     }
 

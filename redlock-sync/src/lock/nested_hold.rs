@@ -53,7 +53,7 @@ impl NestedHold {
         let lease = if let Some(nested) = reentry::add_nested(client, key.as_str(), kind) {
             let lease = nested?;
             if !min_hold.is_zero() {
-                lease.core().hold_at_least(min_hold);
+                lease.inner().hold_at_least(min_hold);
             }
             lease
         } else {

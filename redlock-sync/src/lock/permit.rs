@@ -66,7 +66,7 @@ impl<M> SemaphorePermit<M> {
     /// ```
     #[must_use]
     pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().lock().and_then(Protocol::semaphore).map_or(&[], |semaphore| &semaphore.slots)
+        self.lease.inner().protocol().lock().and_then(Protocol::semaphore).map_or(&[], |semaphore| &semaphore.slots)
     }
 
     /// Releases the permit, and returns `Ok` once a majority of the nodes confirmed that. If a minority of nodes could

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::lease::{Core, Lease};
+use crate::lease::{Lease, LeaseInner};
 use crate::options::{Kind, Mode};
 
 /// A thread mostly holds one lock, which needs no allocation.
@@ -40,7 +40,7 @@ impl ThreadHolds {
 struct ThreadHold {
     client: u64,
     key: Arc<str>,
-    core: Weak<Core>,
+    inner: Weak<LeaseInner>,
     /// The lease that nested guards share. `None` for a guard of a kind that is not reentrant.
     nested: Option<Arc<Lease>>,
     /// The number of guards. `exclusive` of them need the lock exclusively.
@@ -74,47 +74,47 @@ fn with<R>(f: impl FnOnce(&mut Holds) -> R) -> Option<R> {
 
 /// Adds a hold. There is an older one for the same key only if its lease was lost. The older one stays: its guards
 /// still have to report the loss. So a removal keeps the order, and a search finds the latest.
-fn add(client: u64, core: &Arc<Core>, nested: Option<Arc<Lease>>, is_exclusive: bool) {
-    let (key, core, exclusive) = (Arc::clone(core.key.name()), Arc::downgrade(core), is_exclusive.into());
-    with(|holds| holds.push(ThreadHold { client, key, core, nested, count: 1, exclusive }));
+fn add(client: u64, inner: &Arc<LeaseInner>, nested: Option<Arc<Lease>>, is_exclusive: bool) {
+    let (key, inner, exclusive) = (Arc::clone(inner.key.name()), Arc::downgrade(inner), is_exclusive.into());
+    with(|holds| holds.push(ThreadHold { client, key, inner, nested, count: 1, exclusive }));
 }
 
 /// The lease by which this thread holds the lock, and whether it is a nested hold. A single hold does not count if its
 /// guard is gone or its lease is lost. A nested one counts, since the outer code still relies on the lock.
-pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<Core>, bool)> {
+pub(crate) fn held_by_thread(client: u64, key: &str) -> Option<(Arc<LeaseInner>, bool)> {
     let found = with(|holds| {
         let hold = holds.iter().rfind(|hold| hold.is_for(client, key))?;
-        Some((hold.core.upgrade()?, hold.nested.is_some()))
+        Some((hold.inner.upgrade()?, hold.nested.is_some()))
     });
-    let (core, is_nested) = found.flatten()?;
+    let (inner, is_nested) = found.flatten()?;
     // Checked outside of the closure: a handler of the loss may use locks.
-    (is_nested || core.check().is_ok()).then_some((core, is_nested))
+    (is_nested || inner.check().is_ok()).then_some((inner, is_nested))
 }
 
 /// A single hold, which stays in the list of this thread until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SingleHold {
     /// `None` once it has ended.
-    core: Option<Arc<Core>>,
+    inner: Option<Arc<LeaseInner>>,
 }
 
 impl SingleHold {
-    pub(crate) fn new(client: u64, core: &Arc<Core>) -> SingleHold {
-        add(client, core, None, true);
-        SingleHold { core: Some(Arc::clone(core)) }
+    pub(crate) fn new(client: u64, inner: &Arc<LeaseInner>) -> SingleHold {
+        add(client, inner, None, true);
+        SingleHold { inner: Some(Arc::clone(inner)) }
     }
 
     /// Ends the hold of this thread, so that the guard may leave it.
     pub(crate) fn ended(self) -> SingleHold {
         drop(self);
-        SingleHold { core: None }
+        SingleHold { inner: None }
     }
 }
 
 impl Drop for SingleHold {
     fn drop(&mut self) {
-        let Some(core) = &self.core else { return };
-        let is_this = |hold: &ThreadHold| hold.nested.is_none() && hold.core.as_ptr() == Arc::as_ptr(core);
+        let Some(inner) = &self.inner else { return };
+        let is_this = |hold: &ThreadHold| hold.nested.is_none() && hold.inner.as_ptr() == Arc::as_ptr(inner);
         with(|holds| holds.iter().rposition(is_this).map(|i| holds.remove(i)));
     }
 }
@@ -132,7 +132,7 @@ pub(crate) enum Removed {
 
 /// Adds the first of the guards that share this lease. `is_exclusive` says whether it needs the lock exclusively.
 pub(crate) fn add_first(client: u64, lease: &Arc<Lease>, is_exclusive: bool) {
-    add(client, lease.core(), Some(Arc::clone(lease)), is_exclusive);
+    add(client, lease.inner(), Some(Arc::clone(lease)), is_exclusive);
 }
 
 /// Adds a guard of this kind to the lease by which this thread holds the key. A thread that writes may also read.
@@ -143,7 +143,7 @@ pub(crate) fn add_nested(client: u64, key: &str, kind: Kind) -> Option<Result<Ar
     let accepts = |held: Kind| held.name == kind.name && (held.mode == Mode::Exclusive || !is_exclusive);
     let nest = |holds: &mut Holds| {
         let hold = holds.iter_mut().rfind(|hold| hold.is_for(client, key))?;
-        let lease = hold.nested.clone().filter(|lease| accepts(lease.core().protocol().kind()))?;
+        let lease = hold.nested.clone().filter(|lease| accepts(lease.inner().protocol().kind()))?;
         hold.count += 1;
         hold.exclusive += usize::from(is_exclusive);
         Some(lease)

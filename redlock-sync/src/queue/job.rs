@@ -240,7 +240,7 @@ impl Job {
         let is_stored = self.claim.end(ending);
         let outcome = self.lease.finish().map_err(|error| match error.lost_reason() {
             // `unlock_all` has given the claim up meanwhile. It sends this ending.
-            Some(LostReason::Revoked) if is_stored => self.core().unconfirmed(None),
+            Some(LostReason::Revoked) if is_stored => self.inner().unconfirmed(None),
             _ => error,
         });
         self.notify_observers(match &outcome {
@@ -254,7 +254,7 @@ impl Job {
     fn notify_observers(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
-            let queue = &*self.core().options.label;
+            let queue = &*self.inner().options.label;
             let Claimed { id, attempt, waited, .. } = &self.task;
             let ran = self.lease.held_for();
             observers.notify(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });

@@ -12,7 +12,7 @@ use crate::acquire::MaxWait;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handler::caught;
-use crate::lease::Core;
+use crate::lease::LeaseInner;
 use crate::protocol::task_queue::Ending;
 use crate::sync::{AtomicBool, Condvar, Mutex};
 
@@ -102,7 +102,7 @@ struct WorkerInner {
 struct WorkerState {
     threads: usize,
     /// The leases of the jobs whose handlers run.
-    working: Vec<Arc<Core>>,
+    working: Vec<Arc<LeaseInner>>,
     /// The error that ended the worker.
     error: Option<Error>,
 }
@@ -154,7 +154,7 @@ impl Worker {
             return 0;
         }
         let state = self.inner.state.lock();
-        state.working.iter().for_each(|core| core.renew_no_more());
+        state.working.iter().for_each(|inner| inner.renew_no_more());
         state.working.len()
     }
 
@@ -241,19 +241,19 @@ impl WorkerInner {
         let mut state = self.state.lock();
         let goes_on = !self.stop.load(Ordering::SeqCst);
         if goes_on {
-            state.working.push(Arc::clone(job.core()));
+            state.working.push(Arc::clone(job.inner()));
         }
         goes_on
     }
 
     fn handle(&self, job: Job) {
-        let core = Arc::clone(job.core());
+        let inner = Arc::clone(job.inner());
         let ending = match caught(|| (self.handler)(&job)) {
             Ok(verdict) => ending(&job, verdict),
             Err(panic) => job.failed(None, &format!("the handler panicked: {panic}")),
         };
         let outcome = job.end(ending);
-        self.state.lock().working.retain(|other| !Arc::ptr_eq(other, &core));
+        self.state.lock().working.retain(|other| !Arc::ptr_eq(other, &inner));
         match outcome {
             // A loss has been logged when it was noticed.
             Ok(()) | Err(Error::Lost { .. } | Error::Closed) => {}

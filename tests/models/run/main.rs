@@ -52,6 +52,18 @@ models! {
         from_hand_to_hand
         from_hand_to_hand_in_time
     }
+    leases {
+        ended_while_it_is_renewed
+        revoked_while_it_ends
+        lost_while_it_ends
+        expired_while_handlers_are_added
+        renewed_without_answers
+        from_hand_to_hand
+        from_hand_to_hand_while_all_are_revoked
+        a_drop_that_is_overtaken
+        a_minimum_hold
+        asked_for_while_it_ends
+    }
     transport {
         each_gets_its_own_reply
         over_a_network

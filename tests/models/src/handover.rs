@@ -1,5 +1,7 @@
-//! The part of the library's `handover` that belongs to waiting threads.
+//! The part of the library's `handover` that belongs to waiting threads, and what a release grants.
 
+#[path = "../../../redlock-sync/src/handover/grant.rs"]
+pub(crate) mod grant;
 #[path = "../../../redlock-sync/src/handover/remembered.rs"]
 mod remembered;
 #[path = "../../../redlock-sync/src/handover/rules.rs"]

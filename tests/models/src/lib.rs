@@ -3,8 +3,9 @@
 //! 1. The queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`).
 //! 2. The lease that several threads hold together (`handover/sharing.rs`).
 //! 3. The threads that renew leases (`lease/renewal.rs`).
-//! 4. The notification connection that waiting threads read in turn (`handover/listener`).
-//! 5. The connections that all threads share (`node/transport`), and how threads wait for one (`node/connections.rs`).
+//! 4. A lease that is renewed, lost, revoked, handed over and ended at the same time (`lease`).
+//! 5. The notification connection that waiting threads read in turn (`handover/listener`).
+//! 6. The connections that all threads share (`node/transport`), and how threads wait for one (`node/connections.rs`).
 //!
 //! The models include the library's own source files, but replace its `sync` by one that belongs to the scheduler
 //! `shuttle`. The scheduler runs a model many times. At each lock, notification and atomic access it decides which
@@ -14,17 +15,18 @@
 //!
 //! 1. [`sync`]: mutexes, condition variables and threads on the scheduler.
 //! 2. [`world`]: a clock that only the model advances, and a count of threads.
-//! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
+//! 3. [`counted_lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
 //! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
-//!    and the real transport.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`transport`], [`unattended`], [`connecting`]: the
-//!    models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of [`turns`], and [`wire`] has
-//!    those of [`transport`].
+//!    the real transport, and one server without a transport for [`leases`].
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`leases`], [`turns`], [`transport`], [`unattended`],
+//!    [`connecting`]: the models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of
+//!    [`turns`], and [`wire`] has those of [`transport`].
 //! 6. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
 #![cfg(not(test))]
 #![allow(missing_docs, reason = "no interface for others")]
+#![allow(clippy::duplicate_mod, reason = "the renewal threads run with counted leases and with real ones")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,7 +39,7 @@
 /// Includes source files of the library. Parts of them are not used here.
 macro_rules! from_library {
     ($($name:ident $path:literal)*) => {
-        $(#[allow(dead_code, unreachable_pub)]
+        $(#[allow(dead_code, unused_imports, unreachable_pub)]
         #[path = $path]
         mod $name;)*
     };
@@ -49,21 +51,25 @@ from_library! {
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
     handler "../../../redlock-sync/src/handler.rs"
+    key "../../../redlock-sync/src/key.rs"
+    lease "../../../redlock-sync/src/lease/mod.rs"
     names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"
     options "../../../redlock-sync/src/options.rs"
+    protocol "../../../redlock-sync/src/protocol/mod.rs"
+    quorum "../../../redlock-sync/src/quorum/mod.rs"
     token "../../../redlock-sync/src/token.rs"
 }
 
 pub mod connecting;
+mod counted_lease;
 pub mod explore;
 #[allow(dead_code, unreachable_pub)]
 mod handover;
-mod lease;
+pub mod leases;
 mod listening;
 #[allow(dead_code, unreachable_pub)]
 mod node;
-mod protocol;
 pub mod queue;
 pub mod relay;
 pub mod renewal;

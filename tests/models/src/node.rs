@@ -1,5 +1,5 @@
-//! Replaces the library's `node`: the interface of a notification connection, the real transport, and the real choice of
-//! a connection with a replacement for the pool.
+//! Replaces the library's `node`: the interface of a notification connection, the real transport, the real choice of a
+//! connection with a replacement for the pool, and one server without a transport.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,8 +20,10 @@ pub(crate) mod connections;
 pub(crate) mod host;
 #[path = "../../../redlock-sync/src/node/order.rs"]
 mod order;
+mod server;
 mod supply;
 pub(crate) mod transport;
 
+pub(crate) use self::server::{Answers, Node, NodeFilter, Nodes, Sent, Server};
 pub(crate) use crate::protocol::reply::{Failure, FailureKind};
 use host as link;

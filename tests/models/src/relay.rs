@@ -1,5 +1,5 @@
 //! A model of the queue and the renewal threads together: a lock that passes from thread to thread, with its renewal
-//! thread. A guard here does what the library's `Lease::finish_within` and `Core::pass_on` do.
+//! thread. A guard here does what the library's `Lease::finish_within` and `LeaseInner::pass_on` do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
+use crate::counted_lease::inner::LeaseInner;
+use crate::counted_lease::renewal::{RenewalThread, Renewer};
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
-use crate::lease::core::Core;
-use crate::lease::renewal::{RenewalThread, Renewer};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{Rig, unexpected};
 use crate::world::{self, ModelClock};
@@ -21,7 +21,7 @@ const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 #[derive(Debug)]
 struct Lease {
     head: QueueHead<Lease>,
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     worker: Arc<RenewalThread>,
     renewer: Arc<Renewer>,
 }
@@ -31,30 +31,30 @@ impl Lease {
     fn hold(&self, rig: &Rig<Lease>) {
         rig.hold();
         if thread_rng().r#gen() {
-            world::pass_until(self.core.due());
-            self.core.until_rounds(1);
+            world::pass_until(self.inner.due());
+            self.inner.until_rounds(1);
         }
     }
 
     fn finish(self) {
-        let Some((core, thread)) = self.core.pass_on(|| self.head.successor(KIND, &LockOptions::default())) else {
+        let Some((inner, thread)) = self.inner.pass_on(|| self.head.successor(KIND, &LockOptions::default())) else {
             self.renewer.retire(&self.worker, world::now());
-            self.core.retired();
-            self.core.end();
+            self.inner.retired();
+            self.inner.end();
             return;
         };
-        Renewer::transfer(&self.worker, Arc::clone(&core));
-        self.core.retired();
-        thread.hand_over(Lease { core, ..self });
+        Renewer::transfer(&self.worker, Arc::clone(&inner));
+        self.inner.retired();
+        thread.hand_over(Lease { inner, ..self });
     }
 }
 
 fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
     let lease = match rig.enter(Tick::NEVER) {
         QueueOutcome::Head(head) => {
-            let core = Core::every(Duration::from_millis(20));
-            let worker = renewer.assign(Arc::clone(&core)).unwrap();
-            Lease { head, core, worker, renewer: Arc::clone(renewer) }
+            let inner = LeaseInner::every(Duration::from_millis(20));
+            let worker = renewer.assign(Arc::clone(&inner)).unwrap();
+            Lease { head, inner, worker, renewer: Arc::clone(renewer) }
         }
         QueueOutcome::Handed(lease) => lease,
         other => unexpected(&other),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use crate::lease::core::Core;
-use crate::lease::renewal::{RenewalThread, Renewer};
+use crate::counted_lease::inner::LeaseInner;
+use crate::counted_lease::renewal::{RenewalThread, Renewer};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 
@@ -32,7 +32,7 @@ struct Client {
 /// The part of a guard that deals with renewal.
 struct Guard {
     client: Client,
-    core: Arc<Core>,
+    inner: Arc<LeaseInner>,
     worker: Arc<RenewalThread>,
     rounds: u32,
 }
@@ -42,13 +42,13 @@ impl Client {
         Client { renewer: Renewer::new(Arc::new(ModelClock)), with_guard: Arc::new(Mutex::new(Vec::new())) }
     }
 
-    fn guard(&self, core: Arc<Core>) -> Guard {
-        let worker = self.renewer.assign(Arc::clone(&core)).unwrap();
+    fn guard(&self, inner: Arc<LeaseInner>) -> Guard {
+        let worker = self.renewer.assign(Arc::clone(&inner)).unwrap();
         let mut with_guard = self.with_guard.lock();
         assert!(!with_guard.iter().any(|other| Arc::ptr_eq(other, &worker)), "two guards have the same thread");
         with_guard.push(Arc::clone(&worker));
         drop(with_guard);
-        Guard { client: self.clone(), core, worker, rounds: 0 }
+        Guard { client: self.clone(), inner, worker, rounds: 0 }
     }
 
     fn close(&self) {
@@ -60,17 +60,17 @@ impl Client {
 impl Guard {
     /// Lets time pass until the next renewal is due, and no further. Waits until the renewal has been made.
     fn renewed(&mut self) {
-        world::pass_until(self.core.due());
+        world::pass_until(self.inner.due());
         self.rounds += 1;
-        self.core.until_rounds(self.rounds);
+        self.inner.until_rounds(self.rounds);
     }
 
     /// Ends the renewal, as a guard does before its release.
-    fn retire(self) -> Arc<Core> {
+    fn retire(self) -> Arc<LeaseInner> {
         self.client.with_guard.lock().retain(|other| !Arc::ptr_eq(other, &self.worker));
         self.client.renewer.retire(&self.worker, world::now());
-        self.core.retired();
-        self.core
+        self.inner.retired();
+        self.inner
     }
 
     fn end(self) {
@@ -83,7 +83,7 @@ impl Guard {
 pub fn one_after_the_other() {
     let client = Client::new();
     for _ in 0..3 {
-        let mut guard = client.guard(Core::every(interval()));
+        let mut guard = client.guard(LeaseInner::every(interval()));
         for _ in 0..thread_rng().gen_range(0..3) {
             guard.renewed();
         }
@@ -99,7 +99,7 @@ pub fn side_by_side() {
         let client = client.clone();
         thread::spawn(move || {
             for _ in 0..guards {
-                let mut guard = client.guard(Core::every(interval()));
+                let mut guard = client.guard(LeaseInner::every(interval()));
                 guard.renewed();
                 guard.end();
             }
@@ -115,15 +115,15 @@ pub fn side_by_side() {
 /// Nothing more is sent for the lease that ended.
 pub fn ended_while_a_round_hangs() {
     let client = Client::new();
-    let core = Core::new(world::now(), Duration::from_millis(20));
-    core.server.set_silent(true);
-    let first = client.guard(core).retire();
-    let mut second = client.guard(Core::every(interval()));
+    let inner = LeaseInner::new(world::now(), Duration::from_millis(20));
+    inner.server.set_silent(true);
+    let first = client.guard(inner).retire();
+    let mut second = client.guard(LeaseInner::every(interval()));
     second.renewed();
     first.server.set_silent(false);
     first.end();
     // The first thread may or may not be idle by now.
-    let mut third = client.guard(Core::every(interval()));
+    let mut third = client.guard(LeaseInner::every(interval()));
     third.renewed();
     second.end();
     third.end();
@@ -134,12 +134,12 @@ pub fn ended_while_a_round_hangs() {
 /// thread or by another.
 pub fn taken_over_while_it_ends() {
     let client = Client::new();
-    client.guard(Core::every(interval())).end();
+    client.guard(LeaseInner::every(interval())).end();
     let time = thread::spawn(|| {
         world::pass(LONG);
         world::pass(LONG);
     });
-    let mut guard = client.guard(Core::every(interval()));
+    let mut guard = client.guard(LeaseInner::every(interval()));
     guard.renewed();
     guard.end();
     time.join().unwrap();
@@ -151,9 +151,9 @@ pub fn idle_threads_end() {
     let client = Client::new();
     let other = {
         let client = client.clone();
-        thread::spawn(move || client.guard(Core::new(world::now(), Duration::from_secs(1))).end())
+        thread::spawn(move || client.guard(LeaseInner::new(world::now(), Duration::from_secs(1))).end())
     };
-    client.guard(Core::every(interval())).end();
+    client.guard(LeaseInner::every(interval())).end();
     other.join().unwrap();
     while *world::alive().count.lock() > 0 {
         world::pass(LONG);
@@ -165,14 +165,14 @@ pub fn idle_threads_end() {
 /// start or to be taken over. All of them end without any time passing.
 pub fn the_client_ends() {
     let client = Client::new();
-    let core = Core::new(world::now(), Duration::from_secs(1));
-    core.server.set_silent(true);
-    let working = client.guard(core);
-    let sleeping = client.guard(Core::every(Duration::from_secs(12)));
-    client.guard(Core::every(Duration::from_secs(12))).end();
+    let inner = LeaseInner::new(world::now(), Duration::from_secs(1));
+    inner.server.set_silent(true);
+    let working = client.guard(inner);
+    let sleeping = client.guard(LeaseInner::every(Duration::from_secs(12)));
+    client.guard(LeaseInner::every(Duration::from_secs(12))).end();
     let newcomer = {
         let client = client.clone();
-        thread::spawn(move || client.guard(Core::every(Duration::from_secs(12))).end())
+        thread::spawn(move || client.guard(LeaseInner::every(Duration::from_secs(12))).end())
     };
     let end = thread::spawn({
         let renewer = Arc::clone(&client.renewer);
@@ -191,11 +191,11 @@ pub fn the_client_ends() {
 /// guard.
 pub fn lost_before_its_guard_ends() {
     let client = Client::new();
-    let guard = client.guard(Core::every(interval()));
-    guard.core.end();
-    world::pass_until(guard.core.due());
+    let guard = client.guard(LeaseInner::every(interval()));
+    guard.inner.end();
+    world::pass_until(guard.inner.due());
     guard.retire();
-    let mut next = client.guard(Core::every(interval()));
+    let mut next = client.guard(LeaseInner::every(interval()));
     next.renewed();
     next.end();
     client.close();

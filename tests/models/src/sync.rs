@@ -12,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::Ordering;
 
 use crate::world::{self, Sleeper};
@@ -50,6 +51,11 @@ impl<T> Mutex<T> {
             Err(TryLockError::WouldBlock) => return None,
         };
         Some(MutexGuard { mutex: self, held: Some(held) })
+    }
+
+    /// Waits for the mutex, or finds that the time is up: the scheduler decides which of the two comes first.
+    pub(crate) fn try_lock_for(&self, _time: Duration) -> Option<MutexGuard<'_, T>> {
+        self.try_lock().or_else(|| thread_rng().r#gen::<bool>().then(|| self.lock()))
     }
 }
 

@@ -205,7 +205,7 @@ fn commands(bytes: &[u8]) -> (Vec<Said>, usize) {
 }
 
 /// The words of the first command, and its length. `None` if it is not whole.
-fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let (words, mut at) = length(bytes, 0, b'*')?;
     let mut found = Vec::new();
     for _ in 0..words {

@@ -1,4 +1,4 @@
-//! **Model (b): three servers, and a majority.** The rounds of `acquire/attempt.rs` and `lease/core`: attempt, roll-back,
+//! **Model (b): three servers, and a majority.** The rounds of `acquire/attempt.rs` and `lease/inner`: attempt, roll-back,
 //! extension, refill, release, reservation, fence. A server may restart without its data.
 //!
 //! # The grain, and why it loses no behaviour

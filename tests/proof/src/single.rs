@@ -1,5 +1,5 @@
 //! **Model (a): one server, with the queue.** The mutex of `acquire.lua`, `release.lua`, `extend.lua`, `grant.lua`, and
-//! the client of `acquire.rs`, `handover/grant.rs`, `lease/core`. Clients call `lock()` or `try_lock()`, wait in the
+//! the client of `acquire.rs`, `handover/grant.rs`, `lease/inner`. Clients call `lock()` or `try_lock()`, wait in the
 //! queue, get the lock by a grant, renew it, release it, give up, stop, die.
 //!
 //! # The grain, and why it loses no behaviour

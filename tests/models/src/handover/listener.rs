@@ -10,3 +10,5 @@ pub(crate) mod waiter_table;
 pub(crate) mod waiters;
 #[path = "../../../../redlock-sync/src/handover/listener/watching.rs"]
 pub(crate) mod watching;
+
+pub(crate) use self::notification::Notification;

@@ -1,5 +1,5 @@
 //! What a client makes of the outcome of its calls: `acquire.rs`, `acquire/attempt.rs`, `handover/grant.rs`,
-//! `lease/core`.
+//! `lease/inner`.
 
 use super::state::{
     Call, Client, Kind, NEVER, Phase, State, Status, add, attempt_token, bit, remove, wait_id, wait_of,
@@ -202,7 +202,7 @@ impl<const N: usize> Single<N> {
         Self::send(state, c);
     }
 
-    /// `Core::conclude`, `follow_up`, and `DroppedLock::answered`.
+    /// `LeaseInner::conclude`, `follow_up`, and `DroppedLock::answered`.
     fn released(&self, client: &mut Client, reply: Option<Reply>) {
         let is_unknown = reply.is_none();
         if is_unknown && self.on(Rule::RepeatedRelease) {

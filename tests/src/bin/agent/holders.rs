@@ -95,7 +95,11 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
     // The lease is not renewed. So the child sends everything that is sent for this token while it lives.
     let guard = lock(&locks, kind, key, false).unwrap();
     println!("token {}", guard.id().as_str());
+    let left = locks.mutex(format!("{key}-left")).renew(false).lock().unwrap();
     in_a_child(|| {
+        // SAFETY: the copy is read once, and the process ends before its owner would drop it again.
+        let copy = unsafe { std::ptr::read(&raw const left) };
+        tell("into_token", copy.into_token().map(|_| ()));
         tell("check", guard.check());
         tell("extend", guard.extend(Duration::from_secs(20)));
         tell("fence", guard.fencing_token());
@@ -112,8 +116,8 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
     });
     tell("forked", ());
     io::stdin().lock().read_line(&mut String::new()).unwrap();
-    tell("parent-check", guard.check());
-    drop(guard);
+    tell("parent-check", guard.check().and(left.check()));
+    drop((guard, left));
     tell("parent-dropped", ());
 }
 

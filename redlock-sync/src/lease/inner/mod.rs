@@ -5,17 +5,15 @@
 //! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
 //! must not delay `unlock`.
 //!
-//! 1. This file: the state of a lease, `check`, and the rounds that extend it.
+//! 1. This file: `check`, and the rounds that extend the lease. Its state is in `lease/state.rs`.
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`backlog`]: releases that are not confirmed yet.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
-//! 7. [`failover`]: an early renewal, if a Sentinel group has a new master.
-//! 8. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
 mod backlog;
-mod failover;
 mod fence;
 mod joint;
 mod loss;
@@ -34,10 +32,10 @@ mod tests;
 pub(super) use self::backlog::AwaitedRelease;
 pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 pub(crate) use self::loss::call_handler;
+use self::loss::reason_of;
 pub(super) use self::release::PreparedRelease;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -58,10 +56,7 @@ use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
-/// A handler of a loss.
-pub(crate) type OnLost = Box<dyn FnOnce(Error) + Send>;
-
-pub(crate) struct Core {
+pub(crate) struct LeaseInner {
     pub(crate) quorum: Arc<Quorum>,
     protocol: Arc<dyn LeaseCalls>,
     /// The protocol of the shared lock, once an exclusive lock was downgraded.
@@ -74,27 +69,10 @@ pub(crate) struct Core {
     /// The process that acquired it. A forked child's copy does nothing.
     pub(crate) process: ForkGuard,
     born: Tick,
-    /// True if observers were notified of the acquisition.
-    pub(super) is_observed: AtomicBool,
-    /// The end of `max_hold`: nothing extends the lease beyond this.
-    hold_end: Tick,
     origin: Origin,
     local: LocalHandover,
-    renewals: AtomicU32,
-    /// How often the master of a Sentinel group had changed when the last round began.
-    master_changes: AtomicU64,
-    /// The user stopped renewal: the lease runs out.
-    is_renewal_stopped: AtomicBool,
-    /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
-    is_dropped: AtomicBool,
-    /// After the drop, an attempt of this client may have taken the lock from this token.
-    is_superseded: AtomicBool,
-    state: Mutex<LeaseStatus>,
+    pub(super) state: Mutex<LeaseStatus>,
     pub(super) io: Mutex<RoundState>,
-    /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
-    on_lost: Mutex<Vec<(u64, OnLost)>>,
-    /// The place of the queue head for this key. Released when the lease ends, however it ends.
-    head: Mutex<Option<QueueHead<Lease>>>,
 }
 
 /// The values from which a lease is made.
@@ -152,35 +130,32 @@ pub(crate) struct ReleaseOutcome {
     pub(crate) is_done: bool,
 }
 
-impl Core {
+impl LeaseInner {
     /// A lease from an acquire round that was won.
-    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> Core {
-        let lease = Core::first_lease(&start.options);
+    pub(crate) fn won(start: LeaseStart, ballot: &Ballot<Acquired>) -> LeaseInner {
+        let lease = LeaseInner::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
         let offered_fence = ballot.largest_fence();
         // With one node, its fence is final.
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
         let at = ballot.may_be_set().collect();
         let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
-        Core::new(start, io, ballot.started)
+        let master_changes = start.quorum.nodes.master_changes().unwrap_or_default();
+        let state = LeaseStatus::held(&start.options, ballot.started, io.expiry.deadline(), master_changes);
+        LeaseInner::new(start, io, state, ballot.started)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
     /// for options that count from the acquisition.
-    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> Core {
+    pub(crate) fn granted(start: LeaseStart, fence: Option<u64>, since: Tick) -> LeaseInner {
         let votes = [Vote::Yes(Acquired { fence, ..Acquired::default() })].into();
-        let core = Core::won(start, &Ballot { votes, started: since, duplicate: false });
-        Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
+        let inner = LeaseInner::won(start, &Ballot { votes, started: since, duplicate: false });
+        LeaseInner { local: LocalHandover { since: inner.quorum.now(), count: 0 }, ..inner }
     }
 
-    fn new(start: LeaseStart, io: RoundState, born: Tick) -> Core {
+    fn new(start: LeaseStart, io: RoundState, state: LeaseStatus, born: Tick) -> LeaseInner {
         let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
-        let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
-        let until = io.expiry.deadline().min(hold_end);
-        let keep_until = born.after(options.min_hold);
-        let master_changes = quorum.nodes.master_changes().unwrap_or_default();
-        Core {
-            is_observed: AtomicBool::new(false),
+        LeaseInner {
             quorum,
             protocol,
             downgraded: OnceLock::new(),
@@ -190,18 +165,10 @@ impl Core {
             gate: Arc::new(Gate::new()),
             process,
             born,
-            hold_end,
             origin,
             local: LocalHandover { since: born, count: 0 },
-            renewals: AtomicU32::new(0),
-            master_changes: AtomicU64::new(master_changes),
-            is_renewal_stopped: AtomicBool::new(false),
-            is_dropped: AtomicBool::new(false),
-            is_superseded: AtomicBool::new(false),
-            state: Mutex::new(LeaseStatus { keep_until, ..LeaseStatus::held(until) }),
+            state: Mutex::new(state),
             io: Mutex::new(io),
-            on_lost: Mutex::new(Vec::new()),
-            head: Mutex::new(None),
         }
     }
 
@@ -212,10 +179,10 @@ impl Core {
 
     /// Keeps the place of the queue head until the lease ends.
     pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
-        *self.head.lock() = Some(head);
-        // The lease may be lost already.
-        if !self.state.lock().is_live() {
-            self.release_queue_head();
+        let mut state = self.state.lock();
+        // The lease may be lost already. Then the place is given up here, without the lock.
+        if state.now.is_live() {
+            state.head = Some(head);
         }
     }
 
@@ -227,7 +194,7 @@ impl Core {
     }
 
     pub(crate) fn take_head(&self) -> Option<QueueHead<Lease>> {
-        self.head.lock().take()
+        self.state.lock().head.take()
     }
 
     pub(in crate::lease) fn release_queue_head(&self) {
@@ -251,29 +218,18 @@ impl Core {
 
     /// When the renewal thread has to act for the first time.
     pub(crate) fn first_due(&self) -> Tick {
-        let until = self.state.lock().until;
-        if !self.may_renew() {
-            return until;
-        }
-        let lease = self.options.lease;
         // A node that missed the acquire gets the key soon: spare votes let the lock survive the loss of a node. It is
         // not done at once, so that a short hold does not pay for it.
         let is_short = self.io.lock().expiry.is_incomplete();
+        let lease = self.options.lease;
         let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
-        self.born.after(wait).min(until)
-    }
-
-    fn may_renew(&self) -> bool {
-        self.options.renew && !self.is_out_of_renewals() && !self.is_renewal_stopped.load(Ordering::Relaxed)
+        let state = self.state.lock();
+        if state.may_renew() { self.born.after(wait).min(state.until) } else { state.until }
     }
 
     /// Ends renewal: the lease runs out unless its holder releases it before.
     pub(crate) fn renew_no_more(&self) {
-        self.is_renewal_stopped.store(true, Ordering::Relaxed);
-    }
-
-    fn is_out_of_renewals(&self) -> bool {
-        self.options.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
+        self.state.lock().renewals_left = Some(0);
     }
 
     pub(crate) fn state(&self) -> LeaseState {
@@ -288,25 +244,15 @@ impl Core {
     /// Declares the lease lost if its time has passed, and returns its state. The first thread that notices does so.
     /// The handlers are called later, without locks.
     fn expire_if_overdue(&self, now: Tick) -> LeaseState {
-        let state = *self.state.lock();
+        let state = self.state.lock();
         if !state.is_overdue(now) {
             return state.now;
         }
-        self.lose(self.reason_of_expiry());
-        self.state.lock().now
-    }
-
-    /// Why a lease whose time has passed was not renewed.
-    fn reason_of_expiry(&self) -> LostReason {
-        let state = *self.state.lock();
-        // The lease ends a little before `max_hold`: drift was subtracted, or less than `MIN_LEASE` remained, so it was
-        // not renewed.
-        let at_max_hold = self.hold_end.since(state.until) <= drift(self.options.lease) + MIN_LEASE;
-        match state.now {
-            _ if self.options.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
-            LeaseState::Suspended => LostReason::Unreachable,
-            _ => LostReason::Expired,
-        }
+        drop(state);
+        self.change(|state| {
+            state.expire(now, &self.options);
+            state.now
+        })
     }
 
     /// `Ok` while the lease is surely held. No I/O. It reads the clock itself, and not a flag that a starved thread
@@ -325,7 +271,12 @@ impl Core {
         if self.process.is_forked_child() {
             return Err(Error::Closed);
         }
-        match self.expire_if_overdue(self.quorum.now()) {
+        self.held_in(self.expire_if_overdue(self.quorum.now()))
+    }
+
+    /// `Ok` if the lock is held in this state.
+    fn held_in(&self, state: LeaseState) -> Result<(), Error> {
+        match state {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),
@@ -340,24 +291,23 @@ impl Core {
         if self.process.is_forked_child() {
             return Duration::ZERO;
         }
-        let state = *self.state.lock();
-        if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
+        let state = self.state.lock();
+        if state.now.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
     /// By when this hold has ended whatever its guard does, so that others can have the lock. `None` if it is renewed
     /// without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
         let lease = self.options.lease;
-        let most = if self.options.renew { self.options.max_renewals } else { Some(0) };
-        let left = most.map(|most| most.saturating_sub(self.renewals.load(Ordering::Relaxed)));
-        let renewed_to = left.map(|left| self.state.lock().until.after(lease.saturating_mul(left)));
-        let end = renewed_to.unwrap_or(Tick::NEVER).min(self.hold_end);
+        let state = self.state.lock();
+        let renewed_to = state.renewals_left.map(|left| state.until.after(lease.saturating_mul(left)));
+        let end = renewed_to.unwrap_or(Tick::NEVER).min(state.hold_end);
         // The servers keep the key for longer than this process relies on it.
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// One round that extends the lease, and what follows from its votes. The caller holds `io`. A renewal is not
-    /// quick: no caller waits for it, and each yes is a spare vote.
+    /// One round that extends the lease, and what follows from its votes. An error if the lease is over: then nothing
+    /// is sent. The caller holds `io`. A renewal is not quick: no caller waits for it, and each yes is a spare vote.
     fn extending_round(
         &self,
         io: &mut RoundState,
@@ -365,32 +315,21 @@ impl Core {
         lease: Duration,
         by: Tick,
         is_quick: bool,
-    ) -> Ballot<Extended> {
-        // A reply after the end of the lease cannot save it, and waiting for it would delay the report of the loss.
-        let by = {
-            let mut state = self.state.lock();
-            let by = by.min(state.until);
-            state.latest = state.latest.max(by.after(lease));
-            by
-        };
-        self.note_masters();
+    ) -> Result<Ballot<Extended>, Error> {
+        self.still_ours()?;
+        let master_changes = self.master_changes();
+        let by = self.state.lock().round_begins(by, lease, master_changes);
         let ballot = if is_quick { self.quorum.quick_round(call, by) } else { self.quorum.round(call, by) };
         io.expiry.apply(&ballot.votes, ballot.started, lease);
-        let until = io.expiry.deadline().min(self.hold_end);
-        let confirmed = ballot.won();
-        self.lose_if_gone(&ballot, until);
-        let (before, after) = self.state.lock().round_ended(confirmed, until);
-        if self.quorum.now() >= until {
-            self.lose(self.reason_of_expiry());
-        } else {
-            self.log_change(before, after, until);
-        }
-        ballot
+        let until = io.expiry.deadline();
+        let gone = reason_of(&ballot);
+        self.change(|state| state.round_ended(ballot.won(), until, gone));
+        Ok(ballot)
     }
 
     /// Called by the renewal thread when it is due. Returns when it is due again: never, if the lease has ended.
     pub(crate) fn tick(&self) -> Tick {
-        self.note_masters();
+        self.state.lock().master_changes = self.master_changes();
         let (next, outcome) = self.renew();
         if let Some(outcome) = outcome {
             self.tell_renewal(&outcome);
@@ -403,37 +342,67 @@ impl Core {
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.expire_if_overdue(self.quorum.now());
         let mut io = self.io.lock();
-        let state = *self.state.lock();
-        if !state.is_live() || self.process.is_forked_child() {
-            return (Tick::NEVER, None);
-        }
         let lease = self.next_lease();
-        if !self.may_renew() || lease < MIN_LEASE {
-            return (state.until, None);
-        }
-        let before = state.until;
+        let before = {
+            let state = self.state.lock();
+            if !state.now.is_live() {
+                return (Tick::NEVER, None);
+            }
+            if !state.may_renew() || lease < MIN_LEASE {
+                return (state.until, None);
+            }
+            state.until
+        };
         let call = self.protocol().extend(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
+        let Ok(ballot) = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false) else {
+            return (Tick::NEVER, None);
+        };
         let (confirmed, outcome) = (ballot.won(), self.verdict("renew", &ballot));
-        let state = *self.state.lock();
-        // Two rounds without a majority that each reached another node can extend the lease together.
-        if confirmed || state.until > before {
-            self.renewals.fetch_add(1, Ordering::Relaxed);
-        }
-        if !state.is_live() {
-            return (Tick::NEVER, Some(outcome));
-        }
+        let until = {
+            let mut state = self.state.lock();
+            // Two rounds without a majority that each reached another node can extend the lease together.
+            if confirmed || state.until > before {
+                state.renewed();
+            }
+            if !state.now.is_live() {
+                return (Tick::NEVER, Some(outcome));
+            }
+            state.until
+        };
         if confirmed {
             self.refill(&mut io, &ballot, lease);
         }
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
-        (ballot.started.after(pause).min(state.until), Some(outcome))
+        (ballot.started.after(pause).min(until), Some(outcome))
+    }
+
+    /// True if a Sentinel group has got a new master, or may have, since the last round began. A renewal that went to
+    /// the former master may not have reached the new one, where the lock would end with its former lease.
+    pub(crate) fn has_new_master(&self) -> bool {
+        self.quorum.nodes.master_changes().is_some_and(|now| now != self.state.lock().master_changes)
+    }
+
+    /// How often the master has changed until now.
+    fn master_changes(&self) -> u64 {
+        self.quorum.nodes.master_changes().unwrap_or_default()
+    }
+
+    /// How long the renewal thread may sleep until it looks whether there is a new master.
+    pub(crate) fn longest_sleep(&self) -> Duration {
+        let may_change = self.quorum.nodes.master_changes().is_some();
+        if may_change { self.options.lease / (4 * RENEW_DIVISOR) } else { Duration::MAX }
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.
     fn next_lease(&self) -> Duration {
-        self.options.lease.min(self.hold_end.since(self.quorum.now()))
+        self.at_most(self.options.lease)
+    }
+
+    /// This length, but nothing beyond the maximum hold.
+    fn at_most(&self, lease: Duration) -> Duration {
+        let hold_end = self.state.lock().hold_end;
+        lease.min(hold_end.since(self.quorum.now()))
     }
 
     /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their
@@ -460,11 +429,10 @@ impl Core {
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
         let mut io = self.io.lock();
-        self.still_ours()?;
-        let lease = lease.min(self.hold_end.since(self.quorum.now()));
+        let lease = self.at_most(lease);
         self.quorum.record_lease_length(lease);
         let call = self.protocol().extend(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), true);
+        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), true)?;
         self.verdict("extend", &ballot)
     }
 
@@ -482,7 +450,7 @@ impl Core {
     }
 }
 
-impl fmt::Debug for Core {
+impl fmt::Debug for LeaseInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.process.is_forked_child() { LeaseState::Released } else { self.state.lock().now };
         f.debug_struct("Lease")

@@ -1,15 +1,13 @@
 //! The end of a lease: release, grant, revocation.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use uuid::Uuid;
 
 use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
-use super::{Core, ReleaseOutcome, RoundState};
+use super::{LeaseInner, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
@@ -19,6 +17,7 @@ use crate::protocol::TypedCall;
 use crate::protocol::reply::{Few, Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
+use crate::sync::MutexGuard;
 use crate::token::RandomPart;
 
 /// The release of a lease: the call, and what decides how its votes are judged.
@@ -49,21 +48,24 @@ impl PreparedRelease {
     }
 }
 
-impl Core {
-    /// Records that the guard is dropped, and released in this way.
-    pub(in crate::lease) fn record_drop(&self, release: &PreparedRelease) {
-        // Stored before the release is sent. Pairs with `supersede`.
-        self.is_dropped.store(release.keep.is_zero(), Ordering::SeqCst);
+impl LeaseInner {
+    /// Ends the lease, if its time has not passed. Returns the state before: of all that end it, one gets a live one.
+    fn end(&self, how: LeaseState, now: Tick) -> LeaseState {
+        self.change(|state| {
+            state.expire(now, &self.options);
+            state.end(how)
+        })
     }
 
-    /// Lets an attempt of this client take the lock from this token. False if the token may have a lease, or stays for
-    /// a minimum hold.
+    /// Records that the guard is dropped, and released in this way.
+    pub(in crate::lease) fn record_drop(&self, release: &PreparedRelease) {
+        self.state.lock().is_dropped = release.keep.is_zero();
+    }
+
+    /// Lets an attempt of this client take the lock from this token, before it is sent. False if the token may have a
+    /// guard, or stays for a minimum hold.
     pub(crate) fn supersede(&self) -> bool {
-        // Pairs with `record_drop`. True is read only after the drop, so no live guard loses its token to the attempt.
-        let is_dropped = self.is_dropped.load(Ordering::SeqCst);
-        // Stored before the attempt is sent that takes the lock from this token. Pairs with `conclude`.
-        self.is_superseded.fetch_or(is_dropped, Ordering::SeqCst);
-        is_dropped
+        self.state.lock().supersede()
     }
 
     /// Records whether other processes wait for the lock, as the reply shows.
@@ -87,7 +89,7 @@ impl Core {
         self.record_waits(release, &ballot);
         // An attempt of this client may have taken the lock from this token. Then a server says "not held", and that is
         // no loss. Read after the reply; `supersede` stored it before its attempt.
-        ballot.duplicate |= self.is_superseded.load(Ordering::SeqCst);
+        ballot.duplicate |= self.state.lock().is_superseded;
         let quorum = &self.quorum;
         if let (Some(random), Some(lock)) = (&release.random, self.protocol().lock()) {
             let mut buffer = Uuid::encode_buffer();
@@ -129,7 +131,8 @@ impl Core {
         now: Tick,
         grace: Duration,
     ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
-        if self.expire_if_overdue(now) == LeaseState::Lost(LostReason::Revoked) {
+        let before = self.end(LeaseState::Released, now);
+        if before == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
             return Err(ReleaseOutcome {
                 result: Err(self.lost(LostReason::Revoked)),
@@ -138,7 +141,7 @@ impl Core {
                 is_done: true,
             });
         }
-        let is_orderly = self.state.lock().end(LeaseState::Released);
+        let is_orderly = before.is_live();
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
@@ -249,9 +252,7 @@ impl Core {
         let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
-        if !self.state.lock().end(LeaseState::Released) {
-            return Err(self.lost(LostReason::Revoked));
-        }
+        self.held_in(self.end(LeaseState::Released, self.quorum.now()))?;
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
@@ -261,14 +262,13 @@ impl Core {
     }
 
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
-    /// more. The caller has to release it, and to call [`tell_loss`](Core::tell_loss).
+    /// more. The caller has to release it, and to call [`tell_loss`](LeaseInner::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
         if self.process.is_forked_child() {
             return false;
         }
-        self.expire_if_overdue(self.quorum.now());
         // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
-        self.lose(LostReason::Revoked)
+        self.end(LeaseState::Lost(LostReason::Revoked), self.quorum.now()).is_live()
     }
 
     /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
@@ -297,9 +297,9 @@ impl Core {
     /// The latest time at which a node can still have the token. A lost lease may have been extended by calls whose
     /// replies never came.
     fn token_ends(&self) -> Tick {
-        let state = *self.state.lock();
-        let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
-        if is_over { state.latest } else { self.latest_end() }
+        let state = self.state.lock().now;
+        let is_over = matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked);
+        if is_over { self.state.lock().latest } else { self.latest_end() }
     }
 
     /// The release to repeat, for a lease whose release was not confirmed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
+use super::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::lease::state::LeaseState;
@@ -11,7 +11,7 @@ use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 use crate::protocol::{Protocol, ReadWrite};
 
-impl Core {
+impl LeaseInner {
     /// True if one more thread may join at that moment: the lease is surely held, and for long enough to be renewed.
     pub(crate) fn is_fresh(&self, now: Tick) -> bool {
         self.is_held_for(self.options.lease / RENEW_DIVISOR, now)
@@ -28,7 +28,7 @@ impl Core {
     }
 
     fn is_held_for(&self, left: Duration, now: Tick) -> bool {
-        let state = *self.state.lock();
+        let state = self.state.lock();
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
@@ -37,14 +37,11 @@ impl Core {
     pub(crate) fn no_writer_waits(&self) -> bool {
         let Some(mut io) = self.io.try_lock_for(self.quorum.settings.node_timeout) else { return false };
         let Some(lock) = self.protocol().lock().and_then(Protocol::read_write) else { return false };
-        if self.still_ours().is_err() {
-            return false;
-        }
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
         let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
         let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
-        ballot.won() && !ballot.votes.iter().any(has_writer)
+        ballot.is_ok_and(|ballot| ballot.won() && !ballot.votes.iter().any(has_writer))
     }
 
     /// Shares an exclusive lock. Waits up to half a node timeout for a round under way. The outcome of the call need
@@ -63,7 +60,7 @@ impl Core {
             io.fence = None;
             let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
-            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
+            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false)?;
         }
         self.still_ours()
     }

@@ -3,22 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, LeaseStart, LocalHandover, Origin, RoundState};
+use super::{LeaseInner, LeaseStart, LocalHandover, Origin, RoundState};
 use crate::handover::rules::{
     Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, Pauses, pause_after_chain,
 };
 use crate::handover::thread_queue::{QueueHead, QueuedThread};
 use crate::lease::Lease;
-use crate::lease::state::{LeaseState, LeaseStatus};
+use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
-use crate::sync::Mutex;
 
-impl Core {
+impl LeaseInner {
     /// The lease for the next thread in the queue, if that thread wants the lock with the same settings. It has the
     /// same token and deadline, and needs no round trip. Its fence is new, since a holder's fence must exceed those of
     /// earlier holders. `None` from time to time while other processes wait.
-    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
+    pub(crate) fn pass_on(&self) -> Option<(LeaseInner, Arc<QueuedThread<Lease>>)> {
         let may_pass = self.options.can_change_hands() && self.keep().is_zero();
         if !may_pass || !self.has_successor() || self.pause().is_some() {
             return None;
@@ -36,9 +35,9 @@ impl Core {
         if state.now != LeaseState::Held || left < lease / RENEW_DIVISOR || left > lease {
             return None;
         }
-        let mut head = self.head.lock();
-        let thread = head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
-        state.end(LeaseState::Released);
+        let thread = state.head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
+        let now = self.quorum.now();
+        let successor = state.pass_on(&self.options, now);
         let start = LeaseStart {
             quorum: Arc::clone(&self.quorum),
             protocol: Arc::clone(self.protocol()),
@@ -55,17 +54,11 @@ impl Core {
             acquire_may_run: io.acquire_may_run,
             at: io.at.clone(),
         };
-        let successor = Core {
-            local,
-            state: Mutex::new(LeaseStatus { latest: state.latest, ..LeaseStatus::held(state.until) }),
-            head: Mutex::new(head.take()),
-            ..Core::new(start, io, self.quorum.now())
-        };
-        Some((successor, thread))
+        Some((LeaseInner { local, ..LeaseInner::new(start, io, successor, now) }, thread))
     }
 
     fn has_successor(&self) -> bool {
-        self.head.lock().as_ref().is_some_and(|head| head.has_successor(self.protocol().kind(), &self.options))
+        self.state.lock().head.as_ref().is_some_and(|head| head.has_successor(self.protocol().kind(), &self.options))
     }
 
     /// The chain with one more holder.
@@ -84,13 +77,13 @@ impl Core {
 
     /// The pauses of the chain, with whether this process has lately seen that a foreign client had the lock.
     fn pauses(&self) -> Pauses {
-        let has_foreign_clients = self.head.lock().as_ref().is_some_and(QueueHead::has_foreign_clients);
+        let has_foreign_clients = self.state.lock().head.as_ref().is_some_and(QueueHead::has_foreign_clients);
         self.origin.chain.pauses.with_foreign_clients(has_foreign_clients)
     }
 
     /// Makes the next thread of this process leave the key to foreign clients for this long.
     pub(super) fn set_pause(&self, pause: Duration) {
-        if let Some(head) = &*self.head.lock() {
+        if let Some(head) = &self.state.lock().head {
             head.set_foreign_pause(pause, self.origin.chain.pauses.and_one());
         }
     }
@@ -105,7 +98,8 @@ impl Core {
         let lease = self.next_lease();
         let call = self.protocol().lock()?.extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
-        let ballot = self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), false);
+        let ballot =
+            self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), false).ok()?;
         // While a cluster moves the slot, `waits` is `None`. That counts as no waits: no other client can acquire then.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.won() && !ballot.votes.iter().any(has_waits);

@@ -4,23 +4,23 @@ use super::*;
 use crate::lease::PendingRelease;
 
 /// Revokes the held lock, as `unlock_all` does.
-fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
-    revoke_all(rig, vec![Arc::clone(core)])
+fn revoke(rig: &Rig, inner: &Arc<LeaseInner>) -> Result<usize, Error> {
+    revoke_all(rig, vec![Arc::clone(inner)])
 }
 
-fn revoke_all(rig: &Rig, cores: Vec<Arc<Core>>) -> Result<usize, Error> {
-    let mut given_up = crate::lease::revoke(&Backlog::new(&rig.quorum), cores);
+fn revoke_all(rig: &Rig, leases: Vec<Arc<LeaseInner>>) -> Result<usize, Error> {
+    let mut given_up = crate::lease::revoke(&Backlog::new(&rig.quorum), leases);
     given_up.unconfirmed.pop().map_or(Ok(given_up.keys.len()), Err)
 }
 
 #[test]
 fn a_lease_is_revoked_once() {
     let rig = Rig::start(1);
-    let core = Arc::new(rig.lease(options()));
-    assert_eq!(revoke(&rig, &core), Ok(1));
+    let inner = Arc::new(rig.lease(options()));
+    assert_eq!(revoke(&rig, &inner), Ok(1));
     assert_eq!(rig.servers[0].get(KEY), None);
-    assert_eq!(revoke(&rig, &core), Ok(0));
-    assert_eq!(reason(&core), Some(LostReason::Revoked));
+    assert_eq!(revoke(&rig, &inner), Ok(0));
+    assert_eq!(reason(&inner), Some(LostReason::Revoked));
     let released = Arc::new(rig.lease(options()));
     released.release(SECOND);
     assert_eq!(revoke(&rig, &released), Ok(0));
@@ -37,23 +37,23 @@ fn all_that_is_revoked_is_released_at_once() {
         let start = rig.start_for(name, LockOptions { min_hold, ..options() });
         Arc::new(rig.acquire(start))
     };
-    let cores = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
+    let leases = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
     assert!(rig.servers.iter().all(|server| server.del("c")));
     let before = rig.proxies[0].count("release");
-    assert_eq!(revoke_all(&rig, cores.clone()), Ok(3));
+    assert_eq!(revoke_all(&rig, leases.clone()), Ok(3));
     assert_eq!(rig.proxies[0].count("release"), before + 3);
     assert!(rig.servers.iter().all(|server| server.keys() == ["b"]), "a minimum hold is kept");
-    assert!(cores.iter().all(|core| reason(core) == Some(LostReason::Revoked)));
+    assert!(leases.iter().all(|inner| reason(inner) == Some(LostReason::Revoked)));
 }
 
 #[test]
 fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
-    let core = Arc::new(rig.lease(options()));
+    let inner = Arc::new(rig.lease(options()));
     rig.proxies.iter().for_each(Proxy::refuse);
-    let release = core.release(SECOND);
+    let release = inner.release(SECOND);
     assert!(release.result.is_err());
-    core.follow_up(&Backlog::new(&rig.quorum), &release);
+    inner.follow_up(&Backlog::new(&rig.quorum), &release);
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
@@ -62,13 +62,13 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
 #[test]
 fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_token() {
     let rig = Rig::start(3);
-    let core = Arc::new(rig.lease(options()));
+    let inner = Arc::new(rig.lease(options()));
     rig.proxies[2].refuse();
     // The failed extension makes the client leave the node out, so nothing is written to it.
-    core.extend(LEASE).unwrap();
-    let release = core.release(SECOND);
+    inner.extend(LEASE).unwrap();
+    let release = inner.release(SECOND);
     assert!(release.result.is_ok() && !release.is_done && rig.servers[2].get(KEY).is_some());
-    core.follow_up(&Backlog::new(&rig.quorum), &release);
+    inner.follow_up(&Backlog::new(&rig.quorum), &release);
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
@@ -83,12 +83,12 @@ fn a_release_is_repeated_for_a_node_to_which_a_late_copy_of_the_acquire_came() {
     assert!(matches!(&ballot.votes[..], [Vote::Yes(_), Vote::Yes(_), Vote::Taken { .. }]), "{ballot:?}");
     ballot.duplicate = true;
     let token = start.id.as_str().to_owned();
-    let core = Arc::new(Core::won(start, &ballot));
+    let inner = Arc::new(LeaseInner::won(start, &ballot));
     rig.servers[2].set(KEY, &token);
     rig.proxies[2].refuse();
-    let release = core.release(SECOND);
+    let release = inner.release(SECOND);
     assert!(release.result.is_ok() && !release.is_done);
-    core.follow_up(&Backlog::new(&rig.quorum), &release);
+    inner.follow_up(&Backlog::new(&rig.quorum), &release);
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
@@ -99,9 +99,9 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let backlog = Backlog::new(&rig.quorum);
     let release = |ends| {
         let id = rig.tokens.fresh(None).unwrap().0;
-        let core = rig.lease(options());
+        let inner = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
-        PendingRelease::of_token(Arc::clone(core.protocol()), id, ends, Vec::new())
+        PendingRelease::of_token(Arc::clone(inner.protocol()), id, ends, Vec::new())
     };
     let later = rig.quorum.now().after(LEASE);
     backlog.add(release(rig.quorum.now()));
@@ -138,8 +138,8 @@ fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
     let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-    let core = Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) }));
-    assert_eq!(revoke(&rig, &core), Ok(1));
+    let inner = Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) }));
+    assert_eq!(revoke(&rig, &inner), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }
 
@@ -150,10 +150,10 @@ fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
         let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
         Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(name, options()) }))
     };
-    let cores = vec![lease("a"), lease("b")];
+    let leases = vec![lease("a"), lease("b")];
     assert!(rig.servers[0].del("a"));
     rig.servers[0].ask::<()>(redis::cmd("RPUSH").arg("a").arg("no lock"));
-    assert_eq!(revoke_all(&rig, cores), Ok(2));
+    assert_eq!(revoke_all(&rig, leases), Ok(2));
     assert_eq!(rig.servers[0].keys(), ["a"]);
 }
 
@@ -161,16 +161,16 @@ fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
 #[test]
 fn a_refill_without_an_answer_may_still_be_executed() {
     let rig = Rig::start(3);
-    let core = rig.lease(options());
+    let inner = rig.lease(options());
     assert!(rig.servers[2].del(KEY));
     let held = rig.proxies[2].on("acquire", Act::Hold);
     std::thread::scope(|scope| {
-        let tick = scope.spawn(|| core.tick());
+        let tick = scope.spawn(|| inner.tick());
         held.wait_hit(SOON);
         rig.clock.sleep_through(TIMEOUT);
         tick.join().unwrap();
     });
-    assert!(core.acquire_may_run());
+    assert!(inner.acquire_may_run());
     held.release();
-    assert_eq!(core.release(SECOND).result, Ok(()));
+    assert_eq!(inner.release(SECOND).result, Ok(()));
 }

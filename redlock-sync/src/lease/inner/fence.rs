@@ -1,10 +1,10 @@
 //! Fencing tokens.
 
-use super::{Core, RoundState};
+use super::{LeaseInner, RoundState};
 use crate::error::Error;
 use crate::protocol::reply::{Fenced, Vote};
 
-impl Core {
+impl LeaseInner {
     /// The fencing token. With one node, it is the value of the counter. With several, it is the largest among our
     /// votes, once a majority that still has our token has stored it. Without that, it would not rise from one majority
     /// to the next. With `fenced(true)` the acquire has raised the counter. Otherwise, and for a lock that was passed

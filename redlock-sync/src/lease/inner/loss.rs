@@ -2,30 +2,29 @@
 
 use std::panic::RefUnwindSafe;
 
-use super::{Core, OnLost, RoundState};
+use super::{LeaseInner, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handler::caught;
-use crate::lease::state::LeaseState;
+use crate::lease::state::{LeaseState, LeaseStatus, OnLost};
 use crate::names::key_in_message;
 use crate::options::MIN_LEASE;
 use crate::protocol::reply::Vote;
 use crate::quorum::Ballot;
 
 /// Handlers run without its locks, and their panics are caught.
-impl RefUnwindSafe for Core {}
+impl RefUnwindSafe for LeaseInner {}
 
-impl Core {
+impl LeaseInner {
     /// Calls `f` once when the lease is lost; at once if it is lost already.
     pub(crate) fn on_lost(&self, holder: u64, f: OnLost) {
-        // First the handler is registered, then the state is read. So a loss between the two calls the handler too.
-        self.on_lost.lock().push((holder, f));
+        self.state.lock().handlers.push((holder, f));
         self.state();
     }
 
     /// True if the lease runs, and its guard has not ended it.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.expire_if_overdue(self.quorum.now()), LeaseState::Held | LeaseState::Suspended)
+        self.expire_if_overdue(self.quorum.now()).is_live()
     }
 
     /// True if the lease is over, and its guard did not end it.
@@ -36,27 +35,36 @@ impl Core {
     /// Removes the handlers of a thread. There are none if a loss has called them. They must be dropped without the
     /// lock: what a handler has captured may use this lease.
     pub(in crate::lease) fn take_handlers(&self, holder: u64) -> Vec<(u64, OnLost)> {
-        self.on_lost.lock().extract_if(.., |(of, _)| *of == holder).collect()
+        self.state.lock().handlers.extract_if(.., |(of, _)| *of == holder).collect()
     }
 
     pub(in crate::lease) fn put_back(&self, handlers: Vec<(u64, OnLost)>) {
-        self.on_lost.lock().extend(handlers);
+        self.state.lock().handlers.extend(handlers);
     }
 
     /// Removes all handlers: the guard is gone.
     pub(in crate::lease) fn forget_all_handlers(&self) {
-        let forgotten = std::mem::take(&mut *self.on_lost.lock());
+        let forgotten = std::mem::take(&mut self.state.lock().handlers);
         drop(forgotten);
     }
 
-    /// True if this call made it lost.
-    pub(super) fn lose(&self, reason: LostReason) -> bool {
-        let made_lost = self.state.lock().end(LeaseState::Lost(reason));
-        if made_lost {
-            self.log_loss(reason);
-            self.release_queue_head();
+    /// Makes a transition, and logs what follows from it. If the time of the lease has passed then, it is lost. A loss
+    /// gives up the place of the queue head.
+    pub(super) fn change<R>(&self, transition: impl FnOnce(&mut LeaseStatus) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.now;
+        let result = transition(&mut state);
+        if state.now.is_live() {
+            state.expire(self.quorum.now(), &self.options);
         }
-        made_lost
+        let after = state.now;
+        let until = state.until;
+        let is_lost = before.is_live() && matches!(after, LeaseState::Lost(_));
+        let head = state.head.take_if(|_| is_lost);
+        drop(state);
+        self.log_change(before, after, until);
+        drop(head);
+        result
     }
 
     /// A loss that the user asked for is not a warning.
@@ -69,18 +77,18 @@ impl Core {
         key_in_message(self.key.as_str(), "lock ", "a claim in queue ")
     }
 
-    /// Logs when renewals begin to fail, and when they succeed again.
-    pub(super) fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
-        let left = || until.since(self.quorum.now()).as_millis();
+    /// Logs a loss, and when renewals begin to fail and succeed again.
+    fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
         match (before, after) {
             (LeaseState::Held, LeaseState::Suspended) => {
                 log::warn!(
                     "a renewal of {} was not confirmed; it is lost in {} ms unless a later renewal succeeds",
                     self.description(),
-                    left()
+                    until.since(self.quorum.now()).as_millis()
                 );
             }
             (LeaseState::Suspended, LeaseState::Held) => log::info!("{} is renewed again", self.description()),
+            (LeaseState::Held | LeaseState::Suspended, LeaseState::Lost(reason)) => self.log_loss(reason),
             _ => {}
         }
     }
@@ -88,7 +96,8 @@ impl Core {
     /// Notices whether the lock was taken away. The renewal thread then calls the handlers. They must not run in a
     /// thread that waits for the lock: a handler may want the lock too, or take long.
     pub(crate) fn check_on_servers(&self) {
-        // A round under way notices it as well. A release may have ended before `io` was locked.
+        // A round under way notices it as well. The state is read once no other round can begin: after a release,
+        // nothing is sent.
         if let Some(mut io) = self.io.try_lock()
             && self.still_ours().is_ok()
         {
@@ -101,28 +110,16 @@ impl Core {
 
     /// True if it is lost and its handlers were not called. A revocation calls them itself.
     pub(crate) fn has_unreported_loss(&self) -> bool {
-        let state = self.state.lock().now;
-        matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
-    }
-
-    /// Declares the lease lost if no majority can have the lock any more. Must be called before the new deadline is
-    /// stored. A thread that checks in between would find that the time is over, and take that for the reason.
-    pub(super) fn lose_if_gone<R>(&self, ballot: &Ballot<R>, until: Tick) {
-        if until == Tick::ZERO {
-            self.lose(reason_of(ballot));
-            self.state.lock().end_earlier(until);
-        }
+        let state = self.state.lock();
+        matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !state.handlers.is_empty()
     }
 
     /// Records which nodes no longer have the lock, from a round that extends nothing.
     pub(super) fn record_losses<R>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
         io.expiry.clear(&ballot.votes);
-        let until = io.expiry.deadline().min(self.hold_end);
-        self.lose_if_gone(ballot, until);
-        self.state.lock().end_earlier(until);
-        if self.quorum.now() >= until {
-            self.lose(self.reason_of_expiry());
-        }
+        let until = io.expiry.deadline();
+        let gone = reason_of(ballot);
+        self.change(|state| state.shorten(until, gone));
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held, since a handler may take any time. In a
@@ -145,7 +142,7 @@ impl Core {
     }
 
     pub(super) fn tell(&self, reason: LostReason) {
-        let handlers = std::mem::take(&mut *self.on_lost.lock());
+        let handlers = std::mem::take(&mut self.state.lock().handlers);
         for (_, handler) in handlers {
             call_handler(handler, self.lost(reason), &self.description());
         }

@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::Core;
+use super::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
@@ -23,6 +21,7 @@ use crate::lease::release_votes::{is_confirmed, is_gone_from};
 use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
+use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// Most releases that are remembered. A further one replaces the release whose lease ends first.
@@ -56,7 +55,7 @@ pub(crate) struct PendingRelease {
     /// No node keeps the token for longer than this.
     pub(crate) ends: Tick,
     /// The lease, if there was one. A round of it that is still under way has to end first.
-    pub(crate) lease: Option<Arc<Core>>,
+    pub(crate) lease: Option<Arc<LeaseInner>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
 }
@@ -109,7 +108,7 @@ impl PendingRelease {
 
     /// True if it can be sent now: no round of the lease is under way. No other one begins.
     fn is_due(&self) -> bool {
-        self.lease.as_ref().is_none_or(|core| core.io.try_lock().is_some())
+        self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
     }
 }
 

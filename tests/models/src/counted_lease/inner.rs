@@ -1,4 +1,4 @@
-//! Replaces the library's `lease/core.rs` by a lease that counts its rounds. Like the real lease, it holds a lock
+//! Replaces the library's `lease/inner.rs` by a lease that counts its rounds. Like the real lease, it holds a lock
 //! during a round, and makes no further round once it has ended.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::sync::{Condvar, Mutex};
 use crate::world;
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct LeaseInner {
     /// The time from one round to the next.
     interval: Duration,
     /// The lock that is held during a round. The value is true until the lease ends.
@@ -32,10 +32,10 @@ struct Seen {
     earliest: Tick,
 }
 
-impl Core {
-    pub(crate) fn new(due: Tick, interval: Duration) -> Arc<Core> {
+impl LeaseInner {
+    pub(crate) fn new(due: Tick, interval: Duration) -> Arc<LeaseInner> {
         let seen = Seen { is_ticking: false, ticks: 0, most_ticks: u32::MAX, rounds: 0, due, earliest: due };
-        Arc::new(Core {
+        Arc::new(LeaseInner {
             interval,
             io: Mutex::new(true),
             seen: Mutex::new(seen),
@@ -45,8 +45,8 @@ impl Core {
     }
 
     /// Creates a lease that is due after one interval.
-    pub(crate) fn every(interval: Duration) -> Arc<Core> {
-        Core::new(world::now().after(interval), interval)
+    pub(crate) fn every(interval: Duration) -> Arc<LeaseInner> {
+        LeaseInner::new(world::now().after(interval), interval)
     }
 
     pub(crate) fn first_due(&self) -> Tick {
@@ -123,16 +123,16 @@ impl Core {
         assert!(was_live, "it ends once");
     }
 
-    /// Ends the lease in favour of another lease, if no round is under way and `take` finds a thread. `Core::pass_on`
+    /// Ends the lease in favour of another lease, if no round is under way and `take` finds a thread. `LeaseInner::pass_on`
     /// of the library does the same.
-    pub(crate) fn pass_on<S>(&self, take: impl FnOnce() -> Option<S>) -> Option<(Arc<Core>, S)> {
+    pub(crate) fn pass_on<S>(&self, take: impl FnOnce() -> Option<S>) -> Option<(Arc<LeaseInner>, S)> {
         let mut is_live = self.io.try_lock()?;
         let successor = take()?;
         *is_live = false;
-        let core = Core::new(self.due(), self.interval);
+        let inner = LeaseInner::new(self.due(), self.interval);
         // The renewal thread may have been about to look at the former lease.
-        core.seen.lock().earliest = Tick::ZERO;
-        Some((core, successor))
+        inner.seen.lock().earliest = Tick::ZERO;
+        Some((inner, successor))
     }
 }
 

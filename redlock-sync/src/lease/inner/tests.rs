@@ -62,19 +62,19 @@ impl Rig {
     }
 
     /// Acquires the lock.
-    fn lease(&self, options: LockOptions) -> Core {
+    fn lease(&self, options: LockOptions) -> LeaseInner {
         self.acquire(self.start_for(KEY, options))
     }
 
-    fn acquire(&self, start: LeaseStart) -> Core {
+    fn acquire(&self, start: LeaseStart) -> LeaseInner {
         let ballot = self.attempt(&start);
         assert!(ballot.won(), "{ballot:?}");
-        Core::won(start, &ballot)
+        LeaseInner::won(start, &ballot)
     }
 
     fn attempt(&self, start: &LeaseStart) -> Ballot<Acquired> {
         let fence = start.options.fenced.then_some(0);
-        let lease = Core::first_lease(&start.options);
+        let lease = LeaseInner::first_lease(&start.options);
         let attempt =
             AcquireArgs { id: &start.id, lease, fence, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
         let call = start.protocol.lock().unwrap().acquire(&attempt);
@@ -109,71 +109,71 @@ fn is_about(seen: Duration, wanted: Duration) -> bool {
     seen <= wanted && seen + SLACK > wanted
 }
 
-fn reason(core: &Core) -> Option<LostReason> {
-    core.check().unwrap_err().lost_reason()
+fn reason(inner: &LeaseInner) -> Option<LostReason> {
+    inner.check().unwrap_err().lost_reason()
 }
 
 #[test]
 fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
     let rig = Rig::start(1);
-    let core = rig.lease(options());
-    assert!(is_about(rig.wait(core.first_due()), LEASE / 3));
+    let inner = rig.lease(options());
+    assert!(is_about(rig.wait(inner.first_due()), LEASE / 3));
     rig.clock.sleep_through(LEASE / 2);
-    assert!(is_about(core.remaining(), LEASE / 2));
-    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
-    assert!(is_about(core.remaining(), LEASE) && core.state() == LeaseState::Held);
+    assert!(is_about(inner.remaining(), LEASE / 2));
+    assert!(is_about(rig.wait(inner.tick()), LEASE / 3));
+    assert!(is_about(inner.remaining(), LEASE) && inner.state() == LeaseState::Held);
     assert_eq!(rig.extensions(), 1);
 }
 
 #[test]
 fn a_lease_that_is_not_renewed_is_looked_at_when_it_ends() {
     let rig = Rig::start(1);
-    let core = rig.lease(LockOptions { renew: false, ..options() });
-    assert!(is_about(rig.wait(core.first_due()), LEASE));
-    assert!(is_about(rig.wait(core.tick()), LEASE));
+    let inner = rig.lease(LockOptions { renew: false, ..options() });
+    assert!(is_about(rig.wait(inner.first_due()), LEASE));
+    assert!(is_about(rig.wait(inner.tick()), LEASE));
     rig.clock.sleep_through(LEASE);
-    assert_eq!(reason(&core), Some(LostReason::Expired));
-    assert_eq!((core.tick(), core.remaining(), rig.extensions()), (Tick::NEVER, Duration::ZERO, 0));
+    assert_eq!(reason(&inner), Some(LostReason::Expired));
+    assert_eq!((inner.tick(), inner.remaining(), rig.extensions()), (Tick::NEVER, Duration::ZERO, 0));
 }
 
 #[test]
 fn renewals_end_when_they_are_used_up() {
     let rig = Rig::start(1);
-    let core = rig.lease(LockOptions { max_renewals: Some(1), ..options() });
-    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
+    let inner = rig.lease(LockOptions { max_renewals: Some(1), ..options() });
+    assert!(is_about(rig.wait(inner.tick()), LEASE / 3));
     rig.clock.sleep_through(LEASE / 2);
-    assert!(is_about(rig.wait(core.tick()), LEASE / 2));
+    assert!(is_about(rig.wait(inner.tick()), LEASE / 2));
     assert_eq!(rig.extensions(), 1);
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(reason(&core), Some(LostReason::MaxHold));
+    assert_eq!(reason(&inner), Some(LostReason::MaxHold));
 }
 
 #[test]
 fn nothing_extends_a_lease_beyond_its_longest_hold() {
     let rig = Rig::start(1);
-    let core = rig.lease(LockOptions { max_hold: Some(LEASE * 3 / 2), ..options() });
-    core.tick();
-    assert!(is_about(core.remaining(), LEASE));
+    let inner = rig.lease(LockOptions { max_hold: Some(LEASE * 3 / 2), ..options() });
+    inner.tick();
+    assert!(is_about(inner.remaining(), LEASE));
     rig.clock.sleep_through(LEASE);
-    assert_eq!(reason(&core), Some(LostReason::Expired), "it was not renewed, and could have been");
+    assert_eq!(reason(&inner), Some(LostReason::Expired), "it was not renewed, and could have been");
     assert!(rig.servers[0].del(KEY));
-    let core = rig.lease(LockOptions { max_hold: Some(LEASE / 2), ..options() });
+    let inner = rig.lease(LockOptions { max_hold: Some(LEASE / 2), ..options() });
     assert!(is_about(rig.time_to_live(0), LEASE / 2));
     rig.clock.sleep_through(LEASE / 2 - SECOND * 10);
     let extensions = rig.extensions();
-    core.tick();
-    assert!(core.remaining() <= SECOND * 10 && rig.extensions() == extensions + 1);
+    inner.tick();
+    assert!(inner.remaining() <= SECOND * 10 && rig.extensions() == extensions + 1);
     rig.clock.sleep_through(SECOND * 10);
-    assert_eq!(reason(&core), Some(LostReason::MaxHold));
+    assert_eq!(reason(&inner), Some(LostReason::MaxHold));
 }
 
 #[test]
 fn a_rest_too_short_for_a_lease_is_not_asked_for() {
     let rig = Rig::start(1);
-    let core = rig.lease(LockOptions { max_hold: Some(LEASE), ..options() });
-    let rest = core.hold_end.since(rig.quorum.now());
+    let inner = rig.lease(LockOptions { max_hold: Some(LEASE), ..options() });
+    let rest = inner.state.lock().hold_end.since(rig.quorum.now());
     rig.clock.sleep_through(rest.saturating_sub(MIN_LEASE / 2));
-    core.tick();
+    inner.tick();
     assert_eq!(rig.extensions(), 0);
 }
 
@@ -182,18 +182,18 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
     let since = rig.quorum.now();
     rig.clock.sleep_through(LEASE / 6);
-    let core = Core::granted(rig.start_of(granted(), options()), None, since);
-    assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
-    assert!(is_about(rig.wait(core.first_due()), LEASE / 6));
+    let inner = LeaseInner::granted(rig.start_of(granted(), options()), None, since);
+    assert!(is_about(inner.remaining(), LEASE * 5 / 6), "{:?}", inner.remaining());
+    assert!(is_about(rig.wait(inner.first_due()), LEASE / 6));
 }
 
 #[test]
 fn it_is_known_when_a_hold_surely_ends() {
     let rig = Rig::start(1);
     let ends = |options: LockOptions| {
-        let core = rig.lease(options);
+        let inner = rig.lease(options);
         assert!(rig.servers[0].del(KEY));
-        core.surely_ends().map(|end| end.since(rig.quorum.now()))
+        inner.surely_ends().map(|end| end.since(rig.quorum.now()))
     };
     assert_eq!(ends(options()), None);
     for (options, after) in [
@@ -210,31 +210,31 @@ fn it_is_known_when_a_hold_surely_ends() {
 #[test]
 fn without_an_answer_a_renewal_is_tried_again_soon_and_then_lost() {
     let rig = Rig::start(1);
-    let core = rig.lease(options());
+    let inner = rig.lease(options());
     rig.proxies[0].refuse();
-    let wait = rig.wait(core.tick());
+    let wait = rig.wait(inner.tick());
     assert!(wait <= retry_pause(LEASE), "{wait:?}");
-    assert_eq!(core.state(), LeaseState::Suspended);
-    core.check().unwrap();
+    assert_eq!(inner.state(), LeaseState::Suspended);
+    inner.check().unwrap();
     rig.clock.sleep_through(LEASE);
-    assert_eq!(reason(&core), Some(LostReason::Unreachable));
+    assert_eq!(reason(&inner), Some(LostReason::Unreachable));
 }
 
 #[test]
 fn a_lock_that_was_taken_and_one_that_was_deleted_are_told_apart() {
     let rig = Rig::start(3);
     for (nth, wanted) in [LostReason::Deleted, LostReason::Taken].into_iter().enumerate() {
-        let core = rig.lease(options());
+        let inner = rig.lease(options());
         for server in &rig.servers[nth..nth + 2] {
             assert!(server.del(KEY));
         }
         if wanted == LostReason::Taken {
             rig.servers[1].set(KEY, "other");
         }
-        assert_eq!(core.tick(), Tick::NEVER);
-        assert_eq!(reason(&core), Some(wanted));
-        assert!(core.remaining().is_zero());
-        core.release(SECOND);
+        assert_eq!(inner.tick(), Tick::NEVER);
+        assert_eq!(reason(&inner), Some(wanted));
+        assert!(inner.remaining().is_zero());
+        inner.release(SECOND);
         rig.servers[1].del(KEY);
     }
 }
@@ -242,22 +242,22 @@ fn a_lock_that_was_taken_and_one_that_was_deleted_are_told_apart() {
 #[test]
 fn a_renewal_that_comes_back_after_the_end_is_too_late() {
     let rig = Rig::start(1);
-    let core = rig.lease(options());
+    let inner = rig.lease(options());
     let held = rig.proxies[0].on("extend", Act::HoldReply);
     std::thread::scope(|scope| {
-        let tick = scope.spawn(|| core.tick());
+        let tick = scope.spawn(|| inner.tick());
         held.wait_hit(SOON);
         rig.clock.sleep_through(LEASE * 2);
         held.release();
         assert_eq!(tick.join().unwrap(), Tick::NEVER);
     });
-    assert_eq!(reason(&core), Some(LostReason::Expired));
+    assert_eq!(reason(&inner), Some(LostReason::Expired));
 }
 
 #[test]
 fn handlers_of_a_loss_are_called_once() {
     let rig = Rig::start(1);
-    let core = rig.lease(options());
+    let inner = rig.lease(options());
     let calls = Arc::new(AtomicUsize::new(0));
     let count = || {
         let calls = Arc::clone(&calls);
@@ -266,28 +266,28 @@ fn handlers_of_a_loss_are_called_once() {
             calls.fetch_add(1, Ordering::SeqCst);
         }
     };
-    core.on_lost(0, Box::new(count()));
-    core.on_lost(0, Box::new(|_| std::panic::resume_unwind(Box::new("a handler's own"))));
-    core.on_lost(0, Box::new(count()));
-    core.state();
+    inner.on_lost(0, Box::new(count()));
+    inner.on_lost(0, Box::new(|_| std::panic::resume_unwind(Box::new("a handler's own"))));
+    inner.on_lost(0, Box::new(count()));
+    inner.state();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     rig.clock.sleep_through(LEASE);
-    assert_eq!(core.state(), LeaseState::Lost(LostReason::Expired));
+    assert_eq!(inner.state(), LeaseState::Lost(LostReason::Expired));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    core.on_lost(0, Box::new(count()));
-    core.check().unwrap_err();
+    inner.on_lost(0, Box::new(count()));
+    inner.check().unwrap_err();
     assert_eq!(calls.load(Ordering::SeqCst), 3, "it was lost already");
 }
 
 #[test]
 fn a_node_that_forgot_is_filled_again() {
     let rig = Rig::start(3);
-    let core = rig.lease(options());
-    core.tick();
+    let inner = rig.lease(options());
+    inner.tick();
     assert_eq!(rig.proxies[2].count("acquire"), 1, "nothing had to be filled");
     assert!(rig.servers[2].del(KEY));
-    core.tick();
-    assert_eq!(rig.servers[2].get(KEY).as_deref(), Some(core.id.as_str()));
+    inner.tick();
+    assert_eq!(rig.servers[2].get(KEY).as_deref(), Some(inner.id.as_str()));
     assert!(is_about(rig.time_to_live(2), LEASE));
     assert_eq!(rig.proxies[0].count("acquire"), 1, "a node that has it is not asked");
     assert_eq!(rig.servers[2].keys(), [KEY], "no fence was asked for");
@@ -296,10 +296,10 @@ fn a_node_that_forgot_is_filled_again() {
 #[test]
 fn a_node_that_forgot_gets_the_fence_too() {
     let rig = Rig::start(3);
-    let core = rig.lease(options());
-    let fence = core.fencing_token().unwrap();
+    let inner = rig.lease(options());
+    let fence = inner.fencing_token().unwrap();
     rig.servers[2].ask::<()>(&redis::cmd("FLUSHALL"));
-    core.tick();
+    inner.tick();
     let stored: u64 = rig.servers[2].get("{k}:fence").unwrap().parse().unwrap();
     assert!(stored >= fence, "{stored} < {fence}");
 }
@@ -307,34 +307,34 @@ fn a_node_that_forgot_gets_the_fence_too() {
 #[test]
 fn a_fence_round_that_finds_a_node_without_the_lock_brings_the_end_nearer() {
     let rig = Rig::start(3);
-    let core = rig.lease(options());
+    let inner = rig.lease(options());
     rig.clock.sleep_through(LEASE / 2);
     rig.proxies[2].refuse();
-    core.tick();
-    assert!(is_about(core.remaining(), LEASE), "two nodes were renewed");
+    inner.tick();
+    assert!(is_about(inner.remaining(), LEASE), "two nodes were renewed");
     rig.proxies[2].heal();
     assert!(rig.servers[0].del(KEY));
     redlock_tests::eventually("the third node is asked again", SOON, || {
-        let found = core.fencing_token().is_ok();
+        let found = inner.fencing_token().is_ok();
         found && rig.proxies[2].count("fence") > 0
     });
-    assert!(core.remaining() <= LEASE / 2, "only the third node's older lease is left: {:?}", core.remaining());
+    assert!(inner.remaining() <= LEASE / 2, "only the third node's older lease is left: {:?}", inner.remaining());
 }
 
 #[test]
 fn a_lease_that_misses_a_node_is_looked_at_soon() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
-    let core = rig.lease(options());
-    assert!(rig.wait(core.first_due()) <= retry_pause(LEASE));
+    let inner = rig.lease(options());
+    assert!(rig.wait(inner.first_due()) <= retry_pause(LEASE));
 }
 
 #[test]
 fn a_minimum_hold_outlives_the_release() {
     let rig = Rig::start(1);
-    let core = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
+    let inner = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
     rig.clock.sleep_through(LEASE / 4);
-    let release = core.release(SECOND);
+    let release = inner.release(SECOND);
     assert_eq!((release.result, release.token_may_remain), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
     let other = rig.servers[0].del(KEY).then(|| rig.lease(LockOptions { min_hold: LEASE / 2, ..options() })).unwrap();
@@ -393,13 +393,13 @@ fn a_node_that_was_down_all_the_time_keeps_no_token() {
 #[test]
 fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
-    let core = rig.lease(options());
-    let io = core.io.lock();
-    let release = std::thread::scope(|scope| scope.spawn(|| core.release(SECOND / 10)).join().unwrap());
+    let inner = rig.lease(options());
+    let io = inner.io.lock();
+    let release = std::thread::scope(|scope| scope.spawn(|| inner.release(SECOND / 10)).join().unwrap());
     assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
     assert!(release.token_may_remain);
     drop(io);
-    assert_eq!(core.state(), LeaseState::Released);
+    assert_eq!(inner.state(), LeaseState::Released);
     assert!(rig.servers[0].del(KEY));
     let lost = rig.lease(options());
     let io = lost.io.lock();
@@ -414,14 +414,14 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     let rig = Rig::start(1);
     let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
     let leases = crate::lease::Leases::new(&ThreadQueues::new(clock), &Backlog::new(&rig.quorum));
-    let core = || {
+    let inner = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now))
+        Arc::new(LeaseInner::granted(rig.start_of(granted(), options()), None, now))
     };
-    let living: Vec<_> = (0..40).map(|_| core()).collect();
+    let living: Vec<_> = (0..40).map(|_| inner()).collect();
     for alive in &living {
         leases.register(alive);
-        (0..50).for_each(|_| leases.register(&core()));
+        (0..50).for_each(|_| leases.register(&inner()));
     }
     assert_eq!(leases.live().len(), living.len());
     let remembered = leases.registry.lock().len();
@@ -431,39 +431,39 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
 // --- handing over inside the process ------------------------------------------------------------------------------
 
 /// The number of holders of the run after one more; `None` if the run ends.
-fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
+fn local(rig: &Rig, inner: &LeaseInner) -> (Option<u32>, usize) {
     let before = rig.extensions();
-    let mut io = core.io.lock();
-    (core.next_local_handover(&mut io).map(|local| local.count), rig.extensions() - before)
+    let mut io = inner.io.lock();
+    (inner.next_local_handover(&mut io).map(|local| local.count), rig.extensions() - before)
 }
 
 #[test]
 fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     let rig = Rig::start(1);
-    let mut core = rig.lease(options());
+    let mut inner = rig.lease(options());
     let renewed = |rig: &Rig| LocalHandover { since: rig.quorum.now().after(SECOND), count: 0 };
-    core.local = renewed(&rig);
-    assert_eq!(local(&rig, &core), (Some(1), 0));
-    core.local.count = MOST_LOCAL_HANDOVERS;
-    assert_eq!(local(&rig, &core), (Some(0), 1), "so many: it looks, and no other process waits");
-    core.local = LocalHandover { since: Tick::ZERO, ..renewed(&rig) };
+    inner.local = renewed(&rig);
+    assert_eq!(local(&rig, &inner), (Some(1), 0));
+    inner.local.count = MOST_LOCAL_HANDOVERS;
+    assert_eq!(local(&rig, &inner), (Some(0), 1), "so many: it looks, and no other process waits");
+    inner.local = LocalHandover { since: Tick::ZERO, ..renewed(&rig) };
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(local(&rig, &core), (Some(0), 1), "for so long");
-    assert!(is_about(core.remaining(), LEASE), "the look extends the lease");
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.queue()).arg(1).arg("redlock-sync:1/1"));
-    assert_eq!(local(&rig, &core), (None, 1), "another process waits");
+    assert_eq!(local(&rig, &inner), (Some(0), 1), "for so long");
+    assert!(is_about(inner.remaining(), LEASE), "the look extends the lease");
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(1).arg("redlock-sync:1/1"));
+    assert_eq!(local(&rig, &inner), (None, 1), "another process waits");
 }
 
 #[test]
 fn a_chain_ends_with_a_pause() {
     let rig = Rig::start(1);
-    let mut core = rig.lease(options());
+    let mut inner = rig.lease(options());
     rig.clock.sleep_through(LONGEST_CHAIN * 2);
-    assert_eq!(core.pause(), None, "one hold is no chain");
-    core.origin.chain = core.passed_chain();
-    assert_eq!(core.pause(), None);
+    assert_eq!(inner.pause(), None, "one hold is no chain");
+    inner.origin.chain = inner.passed_chain();
+    assert_eq!(inner.pause(), None);
     rig.clock.sleep_through(LONGEST_CHAIN * 2);
-    assert_eq!(core.pause(), Some(PAUSE));
+    assert_eq!(inner.pause(), Some(PAUSE));
 }
 
 #[test]
@@ -471,30 +471,30 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let rig = Rig::start(1);
     let queues = ThreadQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
-    let mut core = rig.lease(options());
-    let kind = core.protocol().kind();
+    let mut inner = rig.lease(options());
+    let kind = inner.protocol().kind();
     std::thread::scope(|scope| {
         let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };
-        core.keep_head(head);
+        inner.keep_head(head);
         scope.spawn(|| {
             assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {}), QueueOutcome::Closed));
         });
         redlock_tests::eventually("a thread waits", SOON, || {
-            core.head.lock().as_ref().unwrap().has_successor(kind, &options())
+            inner.state.lock().head.as_ref().unwrap().has_successor(kind, &options())
         });
         rig.proxies[0].refuse();
-        core.tick();
-        assert!(core.pass_on().is_none(), "{:?}", core.state());
+        inner.tick();
+        assert!(inner.pass_on().is_none(), "{:?}", inner.state());
         rig.proxies[0].heal();
         redlock_tests::eventually("it is held again", SOON, || {
-            core.tick();
-            core.state() == LeaseState::Held
+            inner.tick();
+            inner.state() == LeaseState::Held
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
-        core.state.lock().now = LeaseState::Held;
+        inner.state.lock().now = LeaseState::Held;
         // Otherwise, the lease would ask for the number of waits and extend itself.
-        core.local.since = rig.quorum.now();
-        assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
+        inner.local.since = rig.quorum.now();
+        assert!(inner.pass_on().is_none(), "{:?} are left", inner.remaining());
         queues.close();
     });
 }
