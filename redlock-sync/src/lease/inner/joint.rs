@@ -54,8 +54,7 @@ impl LeaseInner {
         let io = self.io.try_lock_for(self.quorum.settings.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(reader.clone())));
-        // Nothing is sent after a release by `unlock_all`.
-        if let (Some(mut io), Ok(())) = (io, self.still_ours()) {
+        if let Some(mut io) = io {
             io.offered_fence = None;
             io.fence = None;
             let lease = self.next_lease();

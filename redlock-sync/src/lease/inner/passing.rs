@@ -25,8 +25,6 @@ impl LeaseInner {
         // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that
         // waits, and a release would wait for it too. If a round takes longer, the lock is released instead.
         let mut io = self.io.try_lock_for(self.quorum.settings.handover_wait())?;
-        // Meanwhile another thread may have revoked the lock. Nothing is sent after its release.
-        self.still_ours().ok()?;
         let local = self.next_local_handover(&mut io)?;
         let chain = self.passed_chain();
         let mut state = self.state.lock();
