@@ -18,7 +18,7 @@ use crate::lease::{
     tell_losses,
 };
 use crate::node::is_about_permission;
-use crate::options::CLOSING;
+use crate::options::{CLOSING, LockOptions};
 use crate::protocol::{Exclusive, Grant, LeaseCalls, Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::{Outages, Quorum};
 use crate::token::{LockId, TokenSource, random_part, random_part_of};
@@ -129,14 +129,26 @@ impl ClientInner {
 
     /// The values from which a lease for this request is made.
     pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
+        let start = self.start_with(request.protocol.clone(), &request.key, &request.options, id);
+        LeaseStart { origin, ..start }
+    }
+
+    /// The values from which a lease with these calls is made.
+    pub(crate) fn start_with(
+        &self,
+        protocol: Arc<dyn LeaseCalls>,
+        key: &Key,
+        options: &Arc<LockOptions>,
+        id: LockId,
+    ) -> LeaseStart {
         LeaseStart {
             quorum: Arc::clone(&self.quorum),
-            protocol: request.protocol.clone(),
-            key: request.key.clone(),
+            protocol,
+            key: key.clone(),
             id,
-            options: Arc::clone(&request.options),
+            options: Arc::clone(options),
             process: self.process.clone(),
-            origin,
+            origin: Origin::default(),
         }
     }
 

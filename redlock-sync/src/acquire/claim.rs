@@ -20,7 +20,7 @@ use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
-use crate::lease::{Lease, LeaseInner, LeaseStart, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, Few, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
@@ -258,7 +258,8 @@ impl ClaimLoop<'_> {
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
     let ClaimRequest { client, tasks, options, attempts, keep_dead, .. } = *request;
     let quorum = &client.quorum;
-    let (by, lease) = (quorum.round_deadline(), LeaseInner::first_lease(options));
+    let by = quorum.round_deadline();
+    let lease = LeaseInner::first_lease(options);
     let id = token(client, options)?;
     let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
     let ballot = quorum.round(&call, by);
@@ -269,15 +270,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
             let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
-            let start = LeaseStart {
-                quorum: Arc::clone(quorum),
-                protocol: claim.clone(),
-                key: tasks.due.clone(),
-                id,
-                options: Arc::clone(options),
-                process: client.process.clone(),
-                origin: Origin::default(),
-            };
+            let start = client.start_with(claim.clone(), &tasks.due, options, id);
             let inner = LeaseInner::won(start, &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(inner))?;
             Ok(HeldTask { lease, claim, task })

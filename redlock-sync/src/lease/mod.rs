@@ -95,8 +95,11 @@ impl Lease {
         if !self.inner.options.is_plain() || kind.mode != Mode::Joint {
             return;
         }
-        let (inner, renewal, leases) = (Arc::clone(&self.inner), Arc::clone(&self.renewal), Arc::clone(&self.leases));
-        let (options, gate) = (Arc::clone(&inner.options), Arc::clone(&inner.gate));
+        let inner = Arc::clone(&self.inner);
+        let renewal = Arc::clone(&self.renewal);
+        let leases = Arc::clone(&self.leases);
+        let options = Arc::clone(&inner.options);
+        let gate = Arc::clone(&inner.gate);
         let another = move |now| Lease::of(Arc::clone(&inner), Arc::clone(&renewal), Arc::clone(&leases), now);
         head.share(SharedLease::new(kind, options, gate, Box::new(another)));
     }
@@ -302,7 +305,8 @@ impl Lease {
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let (began, grace) = (self.inner.quorum.now(), self.inner.quorum.settings.two_rounds());
+        let began = self.inner.quorum.now();
+        let grace = self.inner.quorum.settings.two_rounds();
         self.prepare_end(began).unwrap_or_else(|| {
             let _expected = self.leases.backlog.announce();
             self.stop_renewals(began);

@@ -14,14 +14,16 @@ impl Lease {
     /// A call that began at `wanted` has acquired this lock. From now on observers get its events.
     pub(crate) fn acquired(&mut self, wanted: Tick) {
         self.wanted = Some(wanted);
-        let (inner, observers) = (&self.inner, &self.inner.quorum.settings.observers);
+        let inner = &self.inner;
+        let observers = &self.inner.quorum.settings.observers;
         if !observers.are_there() {
             return;
         }
         // From now on they get the renewals too.
         inner.state.lock().is_observed = true;
         observers.notify(&Event::Acquired { lock: inner.observed(), waited: self.waited() });
-        let (lease, taken) = (Arc::downgrade(inner), self.taken);
+        let lease = Arc::downgrade(inner);
+        let taken = self.taken;
         self.on_lost(move |error| {
             if let (Some(inner), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
                 let (lock, held) = (inner.observed(), inner.quorum.now().since(taken));

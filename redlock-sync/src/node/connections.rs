@@ -283,7 +283,8 @@ impl Connections {
 
     fn connection(&self, (link, pool_slot): NewConnection) -> Arc<Connection> {
         let Link { halves, master_changes, validity, .. } = link;
-        let (latest_reply, replied_at) = (Arc::clone(&self.latest_reply), Arc::clone(&self.replied_at));
+        let latest_reply = Arc::clone(&self.latest_reply);
+        let replied_at = Arc::clone(&self.replied_at);
         let host = Arc::clone(&self.host);
         let on_reply = move |sent: Tick, now: Tick| {
             replied_at.store(now.as_nanos(), Ordering::Relaxed);
