@@ -306,7 +306,7 @@ impl<'a> AcquireLoop<'a> {
         outcome
     }
 
-    /// The tokens, besides those in the queue of threads, from which the next attempt may take the lock. They are the
+    /// The tokens, besides the pending ones of this client, from which the next attempt may take the lock. They are the
     /// pending grant of this wait and, if the options allow it, the token of a key without a TTL.
     fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
@@ -343,7 +343,7 @@ impl<'a> AcquireLoop<'a> {
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
         let inner = Arc::new(LeaseInner::granted(start, fence, since));
         if client.queues.is_closed() {
-            inner.release(quorum.settings.node_timeout);
+            drop(inner.release(quorum.settings.node_timeout, &client.pending));
             return None;
         }
         client.lease(&inner).ok()

@@ -8,20 +8,18 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::fork::ForkGuard;
-use crate::handover::grant;
 use crate::handover::listener::{Listener, ListenerWait, Notification};
-use crate::handover::rules::Chain;
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{
-    Backlog, GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, PendingRelease, release_revoked, revoke,
+    GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, Pending, PendingRelease, release_revoked, revoke,
     tell_losses,
 };
 use crate::node::is_about_permission;
 use crate::options::{CLOSING, LockOptions};
-use crate::protocol::{Exclusive, Grant, LeaseCalls, Next, Protocol, ReleaseArgs, Request};
+use crate::protocol::{Exclusive, LeaseCalls, Protocol, Request};
 use crate::quorum::{Outages, Quorum};
-use crate::token::{LockId, TokenSource, random_part, random_part_of};
+use crate::token::{LockId, TokenSource, random_part_of};
 
 /// The state that all handles and guards of one client share.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub(crate) struct ClientInner {
     pub(crate) listener: Arc<Listener>,
     pub(crate) tokens: TokenSource,
     pub(crate) outages: Outages,
-    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) pending: Arc<Pending>,
     leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
@@ -68,21 +66,21 @@ impl ClientInner {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let quorum = Arc::new(quorum);
         let queues = ThreadQueues::new(Arc::clone(&quorum.clock));
-        let backlog = Backlog::new(&quorum);
+        let pending = Pending::new(&quorum);
         Arc::new_cyclic(|this: &Weak<ClientInner>| {
             let this = this.clone();
-            let on_unclaimed = Box::new(move |wait: &str, grant: &Notification| {
+            let on_late_grant = Box::new(move |wait: &str, grant: &Notification| {
                 if let Some(client) = this.upgrade() {
-                    client.release_unclaimed(wait, grant);
+                    client.add_late_grant(wait, grant);
                 }
             });
             ClientInner {
                 id: NEXT.fetch_add(1, Ordering::Relaxed),
                 process: ForkGuard::new(),
-                listener: Listener::new(Arc::clone(&quorum), on_unclaimed),
+                listener: Listener::new(Arc::clone(&quorum), on_late_grant),
                 quorum,
-                leases: Leases::new(&queues, &backlog),
-                backlog,
+                leases: Leases::new(&queues, &pending),
+                pending,
                 queues,
                 tokens: TokenSource::new(),
                 outages: Outages::default(),
@@ -170,67 +168,49 @@ impl ClientInner {
         holders.for_each(|inner| inner.check_on_servers());
     }
 
-    /// The tokens with these random parts whose guards were dropped and whose releases are not confirmed. The next
-    /// attempt takes the lock from them. Whatever the servers then reply to those releases is not a loss.
-    pub(crate) fn supersede_dropped(&self, random_parts: &[&str]) -> Vec<LockId> {
-        if random_parts.is_empty() {
-            return Vec::new();
+    // --- tokens that a server may still have -------------------------------------------------------------------------
+
+    /// True if one of these holders of the lock, given by the random parts of their tokens, is a pending token of this
+    /// client. The next attempt then takes the lock from it.
+    ///
+    /// So is the token of a dropped guard whose release is not answered. The release usually reaches the server before
+    /// the attempt. It does not if its connection broke, or is blocked while another connection is not. Whatever the
+    /// servers reply to that release from now on is not a loss.
+    pub(crate) fn has_own_token(&self, key: &Arc<str>, holders: &[&str]) -> bool {
+        if holders.is_empty() {
+            return false;
         }
-        let is_there = |inner: &Arc<LeaseInner>| random_parts.contains(&random_part_of(inner.id.as_str()));
-        let all = self.leases.live().into_iter();
-        all.filter(|inner| is_there(inner) && inner.supersede()).map(|inner| inner.id.clone()).collect()
+        let is_there = |id: &LockId| holders.contains(&random_part_of(id.as_str()));
+        for inner in self.leases.live().into_iter().filter(|inner| is_there(&inner.id) && inner.supersede()) {
+            self.pending.add(PendingRelease { repeats: false, ..inner.pending_release() });
+        }
+        self.pending.tokens(key).iter().any(is_there)
     }
 
-    // --- what an acquire leaves behind -------------------------------------------------------------------------------
-
     /// Removes a wait that is over from the server queues. The same call releases a grant that the wait has by now. If
-    /// the wait gets a grant later, the listener releases it when the notification arrives.
+    /// the wait gets a grant later, the listener hands it to [`add_late_grant`](ClientInner::add_late_grant).
     ///
     /// Never called for a wait that holds the lock by its grant. Such a wait had all its attempts answered
     /// (`GrantEvidence`), so it is in no queue.
-    pub(crate) fn remove_ended_wait(self: &Arc<Self>, request: &Request, ended: &ListenerWait) {
-        let Some(wait) = ended.id.clone() else { return };
-        self.backlog.add(PendingRelease::of_wait(request.protocol.clone(), &wait, &self.quorum));
-        if ended.polls() {
-            return;
+    pub(crate) fn remove_ended_wait(&self, request: &Request, ended: &ListenerWait) {
+        let Some(wait) = &ended.id else { return };
+        self.pending.add(PendingRelease::of_wait(request.protocol.clone(), request.key.name(), wait, &self.quorum));
+        if !ended.polls() {
+            ended.outlive();
         }
-        let (client, request) = (Arc::downgrade(self), request.clone());
-        ended.watch_ended(Box::new(move |notification| {
-            if let (Some(client), Some(random)) = (client.upgrade(), &notification.random) {
-                client.release_grant(&request, LockId::granted(random, &wait));
-            }
-        }));
     }
 
-    /// Releases a grant to a wait that is over, in the background.
-    fn release_grant(self: &Arc<Self>, request: &Request, id: LockId) {
-        let (this, request) = (Arc::clone(self), request.clone());
-        self.quorum.nodes.background().after(Duration::ZERO, move || {
-            let Ok(random) = random_part() else { return };
-            let next = grant::next_grant(&this.quorum, &request.options, &random, &Chain::default());
-            this.grant_to_next(&request.protocol, &id, next);
-        });
-    }
-
-    /// Releases a grant to a wait that this client does not know, unless this client holds the lock by it.
-    fn release_unclaimed(&self, wait: &str, grant: &Notification) {
+    /// Releases a grant to a wait that is over, unless a lease of this client came from it.
+    fn add_late_grant(&self, wait: &str, grant: &Notification) {
         let (Some(key), Some(random)) = (&grant.key, &grant.random) else { return };
         let id = LockId::granted(random, wait);
-        let (Ok(key), Ok(random)) = (Key::new("", key), random_part()) else { return };
+        let Ok(key) = Key::new("", key) else { return };
         if self.leases.live().iter().all(|inner| inner.id != id) {
-            let (with_fence, several) = (grant.fence > 0, self.quorum.len() > 1);
-            let next = Grant { random: &random, lease: grant.time, with_fence, several, ..Grant::default() };
-            self.grant_to_next(&Protocol::Mutex(Exclusive { key }), &id, next);
+            // Only a mutex is granted.
+            let (name, protocol) = (Arc::clone(key.name()), Arc::new(Protocol::Mutex(Exclusive { key })));
+            let (ends, may_have) = (self.quorum.now().after(grant.time), vec![true; self.quorum.len()]);
+            self.pending.add_unsent(PendingRelease::of_token(protocol, &name, id, ends, may_have));
         }
-    }
-
-    /// Releases a lock that was granted, for the next wait.
-    fn grant_to_next(&self, protocol: &Protocol, id: &LockId, next: Grant<'_>) {
-        let (quorum, random) = (&self.quorum, next.random);
-        let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
-        let by = quorum.round_deadline();
-        let ballot = quorum.round(&protocol.release(&release), by);
-        grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 
     // --- the end of a client -----------------------------------------------------------------------------------------
@@ -249,18 +229,18 @@ impl ClientInner {
         // Other threads may be about to send the releases of their guards.
         let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|inner| inner.is_lost()));
-        let mut given_up = self.release_all(|| self.backlog.take());
-        // An attempt under way can still acquire a lock, or leave a token that the backlog has to release. So the
-        // backlog is closed after it.
+        let mut given_up = self.release_all(|| self.pending.take());
+        // An attempt under way can still acquire a lock, or leave a token that is to be released. So the list is closed
+        // after it.
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds()));
         self.wait_until(by, || !self.has_active_calls());
-        let late = self.release_all(|| self.backlog.close());
+        let late = self.release_all(|| self.pending.close());
         given_up.keys.extend(late.keys);
         given_up.unconfirmed.extend(late.unconfirmed);
         Ok(given_up)
     }
 
-    /// Releases what is held, and what the backlog has to release. One thread at a time, so each call of `end` returns
+    /// Releases what is held, and the pending tokens. One thread at a time, so each call of `end` returns
     /// after the releases of the others.
     fn release_all(&self, overdue: impl FnOnce() -> Vec<PendingRelease>) -> GivenUp {
         let by = self.quorum.now().after(CLOSING.max(self.quorum.settings.two_rounds().saturating_mul(2)));
@@ -268,8 +248,8 @@ impl ClientInner {
         // From here on, no guard begins its own release. Releases that have begun are waited for. Those that are not
         // confirmed are repeated with all others.
         let held: Vec<_> = self.leases.live().into_iter().filter(|inner| inner.revoke()).collect();
-        self.backlog.await_outcomes();
-        let given_up = release_revoked(&self.backlog, &held, overdue()).0;
+        self.pending.await_outcomes();
+        let given_up = release_revoked(&self.pending, &held, overdue()).0;
         // Before the handlers of the losses, since they can call `end` too.
         self.is_releasing.store(false, Ordering::SeqCst);
         tell_losses(&held);
@@ -301,7 +281,7 @@ impl ClientInner {
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves_holders()?;
-        Ok(revoke(&self.backlog, self.leases.live()))
+        Ok(revoke(&self.pending, self.leases.live()))
     }
 }
 

@@ -366,7 +366,7 @@ impl LeaderHandle {
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();
             if let Some(inner) = leads {
-                revoke(&self.client.backlog, vec![inner]);
+                revoke(&self.client.pending, vec![inner]);
             }
         }
     }

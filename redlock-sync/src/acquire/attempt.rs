@@ -26,7 +26,7 @@ pub(super) struct AttemptOptions<'a> {
     pub(super) wait: Option<WaitArgs<'a>>,
     /// The wait can still be in a server queue although the attempt was won.
     pub(super) keeps_wait: bool,
-    /// Tokens from which the lock may be taken, besides those in the queue of threads.
+    /// Tokens from which the lock may be taken, besides the pending ones of this client.
     pub(super) leftover_tokens: &'a [LockId],
     pub(super) chain: Chain,
 }
@@ -34,7 +34,7 @@ pub(super) struct AttemptOptions<'a> {
 /// The attempt of a call that does not wait. It can take several rounds, but one node timeout at most.
 ///
 /// After the fast path has found a queue, a full attempt follows, since all waits in the queue may be dead. A further
-/// attempt follows if the lock is held by a token of this client that no lease has.
+/// attempt follows if the lock is held by a pending token of this client.
 pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
     let mut began = quorum.now();
@@ -42,19 +42,14 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     let mut outcome = attempt(client, request, &AttemptOptions { is_fast_path: true, ..AttemptOptions::default() }, by);
     for nth in 0..2 {
         let Err(refusal) = &outcome else { break };
-        let leftover_tokens = own_tokens(client, request, refusal);
+        let is_own = client.has_own_token(request.key.name(), &holders(refusal));
         // A further round takes about as long. Far from the servers it would end without the answers.
         let ends = quorum.now().after(quorum.now().since(began));
-        if leftover_tokens.is_empty() && (nth > 0 || !refusal.is_queued()) || ends >= by {
+        if !is_own && (nth > 0 || !refusal.is_queued()) || ends >= by {
             break;
         }
         began = quorum.now();
-        outcome = attempt(
-            client,
-            request,
-            &AttemptOptions { leftover_tokens: &leftover_tokens, ..AttemptOptions::default() },
-            by,
-        );
+        outcome = attempt(client, request, &AttemptOptions::default(), by);
     }
     let outcome = match &outcome {
         Err(refusal) => retry_on_common_slot(client, request, refusal, by)
@@ -72,21 +67,12 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     outcome.map_err(|refusal| refusal.error)
 }
 
-/// Those tokens of this client that hold the lock although no live guard has them. Such a token is that of an attempt
-/// with an unknown outcome, or of a dropped guard whose release is not confirmed.
-///
-/// A release after a drop usually reaches the server before the attempt. It does not if its connection broke, or is
-/// blocked while another connection is not.
-fn own_tokens(client: &ClientInner, request: &Request, refusal: &Refusal) -> Vec<LockId> {
+/// The random parts of the tokens that hold the lock. The servers return the first 80 bytes of a token.
+fn holders(refusal: &Refusal) -> Vec<&str> {
     let votes = refusal.ballot.iter().flat_map(|ballot| &ballot.votes);
     let holders =
         votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
-    // The servers return the first 80 bytes of a token.
-    let holders: Vec<&str> = holders.map(random_part_of).filter(|random| !random.is_empty()).collect();
-    let mut own = client.queues.leftover_tokens(request.key.name());
-    own.retain(|id| holders.contains(&random_part_of(id.as_str())));
-    own.extend(client.supersede_dropped(&holders));
-    own
+    holders.map(random_part_of).filter(|random| !random.is_empty()).collect()
 }
 
 /// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. It names
@@ -113,8 +99,8 @@ pub(super) fn attempt(
 ) -> Result<Lease, Box<Refusal>> {
     let (quorum, key) = (&client.quorum, request.key.name());
     let attempt = Attempt::prepare(client, request)?;
-    let mut leftover_tokens = client.queues.leftover_tokens(key);
-    let has_leftover_tokens = !leftover_tokens.is_empty();
+    let pending = client.pending.tokens(key);
+    let mut leftover_tokens = pending.clone();
     leftover_tokens.extend_from_slice(options.leftover_tokens);
     let is_fast_path = options.is_fast_path && !request.options.fenced && leftover_tokens.is_empty();
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
@@ -131,8 +117,8 @@ pub(super) fn attempt(
         attempt.roll_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
-    if has_leftover_tokens && ballot.yes() == quorum.len() {
-        client.queues.forget_leftover_tokens(key, &leftover_tokens);
+    if !pending.is_empty() && ballot.yes() == quorum.len() {
+        client.pending.forget(&pending);
     }
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.yes() < quorum.len();
@@ -230,17 +216,16 @@ impl<'a> Attempt<'a> {
     /// comes after the attempt.
     pub(super) fn roll_back(&self, ballot: &Ballot<Acquired>, by: Tick) {
         if self.client.quorum.roll_back(ballot, &self.release(), by) {
-            self.add_leftover_token(ballot);
+            self.add_pending(ballot);
         }
     }
 
-    /// Records that the nodes that may have set the token may keep it, although the attempt was rolled back. The next
-    /// attempt may take the lock from that token, and the backlog repeats the release.
-    pub(super) fn add_leftover_token(&self, ballot: &Ballot<Acquired>) {
+    /// Records that the nodes that may have set the token may keep it, although the attempt was rolled back.
+    pub(super) fn add_pending(&self, ballot: &Ballot<Acquired>) {
         let Attempt { client, request, id, lease, .. } = self;
-        let (ends, at) = (client.quorum.now().after(*lease), ballot.may_be_set().collect());
-        client.queues.add_leftover_token(request.key.name(), id.clone(), ends);
-        client.backlog.add(PendingRelease::of_token(request.protocol.clone(), id.clone(), ends, at));
+        let (ends, may_have) = (client.quorum.now().after(*lease), ballot.may_be_set().collect());
+        let protocol = request.protocol.clone();
+        client.pending.add(PendingRelease::of_token(protocol, request.key.name(), id.clone(), ends, may_have));
     }
 }
 

@@ -305,6 +305,7 @@ fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockI
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let ends = quorum.now().after(lease);
-        client.backlog.add(PendingRelease::of_token(claim, id.clone(), ends, vec![true]));
+        let key = request.tasks.due.name();
+        client.pending.add(PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]));
     }
 }

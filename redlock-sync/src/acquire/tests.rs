@@ -9,7 +9,7 @@ use crate::clock::SystemClock;
 use crate::handover::listener::Notification;
 use crate::handover::rules::Pauses;
 use crate::key::Key;
-use crate::lease::Lease;
+use crate::lease::{Lease, PendingRelease};
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::reply::{Acquired, QueuePlace, Vote};
@@ -209,21 +209,23 @@ fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
 }
 
 #[test]
-fn a_lock_that_stands_on_a_leftover_token_is_free() {
+fn a_lock_that_stands_on_a_pending_token_is_free() {
     let mail = Mail::new(3);
     let duplicate = mail.client.tokens.fresh(None).unwrap().0;
     mail.servers.iter().for_each(|server| server.set("k", duplicate.as_str()));
     assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
-    let (key, now) = (plain_request().key, mail.client.quorum.now());
-    mail.client.queues.add_leftover_token(key.name(), duplicate.clone(), now.after(LEASE));
-    // This server refuses the acquire, so it may still hold the lock by the leftover token.
+    let Request { key, protocol, .. } = plain_request();
+    let ends = mail.client.quorum.now().after(LEASE);
+    let pending = PendingRelease::of_token(protocol, key.name(), duplicate.clone(), ends, vec![true; 3]);
+    mail.client.pending.add(PendingRelease { repeats: false, ..pending });
+    // This server refuses the acquire, so it may still hold the lock by the pending token.
     mail.servers[2].fill();
     let lease = try_lock(&mail.client).unwrap();
-    assert_eq!(mail.client.queues.leftover_tokens(key.name()), std::slice::from_ref(&duplicate));
+    assert_eq!(mail.client.pending.tokens(key.name()), std::slice::from_ref(&duplicate));
     mail.servers[2].unfill();
     lease.finish().unwrap();
     try_lock(&mail.client).unwrap().finish().unwrap();
-    assert!(mail.client.queues.leftover_tokens(key.name()).is_empty(), "all have had another one since");
+    assert!(mail.client.pending.tokens(key.name()).is_empty(), "all have had another one since");
 }
 
 #[test]

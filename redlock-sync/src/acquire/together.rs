@@ -61,15 +61,15 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
         let votes = || ballot.votes.iter().zip(&released.votes);
         let is_gone = votes().all(|(vote, release)| !vote.may_be_set() || release.is_yes() || release.is_definite_no());
         if ballot.token_may_remain() || released.duplicate || !is_gone {
-            attempt.add_leftover_token(ballot);
+            attempt.add_pending(ballot);
         }
     }
 }
 
 /// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, or if it is
-/// left to foreign clients for the moment. Also `None` if a leftover token may hold it.
+/// left to foreign clients for the moment. Also `None` if a pending token may hold it.
 fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
-    if !client.queues.leftover_tokens(request.key.name()).is_empty() {
+    if !client.pending.tokens(request.key.name()).is_empty() {
         return None;
     }
     match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {

@@ -21,7 +21,7 @@
 //! These parts belong here but are elsewhere:
 //!
 //! - `LeaseInner::granted` makes the lease. It is in `lease/inner`, because the fields of a lease are private.
-//! - `ClientInner::release_unclaimed` is in `inner.rs`, because it needs the registry of leases.
+//! - `ClientInner::add_late_grant` is in `inner.rs`, because it needs the registry of leases.
 
 use std::time::Duration;
 

@@ -20,14 +20,14 @@
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | with several nodes: one node keeps the key for the wait that another node notifies |
 //! | chain | holders that passed the lock to each other, so that its key was never free |
-//! | leftover token | a token without a lease that a node may still store, since the outcome of a call is unknown |
+//! | leftover token | a token without a lease that a node may still store: see `lease/pending.rs` |
 //! | foreign client | a program of another library, which polls the key |
 //!
 //! The modules, from the bottom up:
 //!
 //! 1. [`rules`]: all spans of time: chains, the pauses between them, how long a grant is valid. Pure.
-//! 2. [`thread_queue`]: the thread queues of one process. `remembered.rs`: what a thread queue stores besides its
-//!    threads.
+//! 2. [`thread_queue`]: the thread queues of one process. `foreign_clients.rs`: what a thread queue knows of foreign
+//!    clients.
 //! 3. [`sharing`]: counts the threads that hold one lease together, and finds the one that releases it.
 //! 4. [`listener`]: the notification connection, which the waiting threads read in turn.
 //! 5. [`grant`]: when a grant to a wait is the lock.
@@ -37,10 +37,10 @@
 //! `acquire.rs` lies above this folder: it makes the attempts, and waits here between two of them. The holder's side is
 //! `lease/inner/passing.rs` and `lease/inner/release.rs`.
 
+mod foreign_clients;
 pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;
-mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;
 pub(crate) mod thread_queue;

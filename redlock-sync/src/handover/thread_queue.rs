@@ -13,8 +13,7 @@
 //! promised. [`QueuedThread`] lists the steps. A thread whose time is up removes itself under the same lock
 //! ([`ThreadQueues::dequeue`]). One of the two comes first, and the other sees it.
 //!
-//! The queue of a key also stores what this process knows of the key. That is its leftover tokens, a pause that is left
-//! to foreign clients, and whether a foreign client was seen.
+//! The queue of a key also stores a pause that is left to foreign clients, and whether a foreign client was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -28,7 +27,6 @@ use crate::handover::rules::{ForeignPause, Pauses};
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
-use crate::token::LockId;
 
 /// Longest sleep until a thread reads the lease clock again, and whether the client was closed.
 const SLICE: Duration = Duration::from_secs(1);
@@ -53,8 +51,6 @@ pub(crate) struct ThreadQueues<T> {
     /// Changed while `by_key` is locked. Pairs with `QueueHead::has_successor`, which reads it without that lock. A
     /// thread that it misses becomes the queue head when that one leaves, and asks the servers itself.
     waiting_threads: AtomicUsize,
-    /// The leftover tokens of all keys. Usually none: then the table need not be locked.
-    pub(super) leftover_tokens: AtomicUsize,
     /// The number of keys at which those are removed of which nothing is remembered any more.
     pub(super) sweep_at: AtomicUsize,
     /// True once a foreign client has been seen on any key.
@@ -75,7 +71,6 @@ pub(super) struct ThreadQueue<T> {
     foreign_pause: ForeignPause,
     /// Until then it is remembered that a foreign client had the lock.
     pub(super) foreign_clients_until: Tick,
-    pub(super) leftover_tokens: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for ThreadQueue<T> {
@@ -88,7 +83,6 @@ impl<T> Default for ThreadQueue<T> {
             shared: None,
             foreign_pause: ForeignPause::default(),
             foreign_clients_until: Tick::ZERO,
-            leftover_tokens: Vec::new(),
         }
     }
 }
@@ -97,7 +91,7 @@ impl<T> ThreadQueue<T> {
     /// True if nothing of this key has to be remembered.
     pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
-        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.leftover_tokens.is_empty() && !is_shared;
+        let is_empty = self.heads == 0 && self.waiting.is_empty() && !is_shared;
         let until = self.foreign_pause.until.max(self.foreign_clients_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
@@ -218,7 +212,6 @@ impl<T> ThreadQueues<T> {
             by_key: Mutex::new(HashMap::new()),
             is_closed: AtomicBool::new(false),
             waiting_threads: AtomicUsize::new(0),
-            leftover_tokens: AtomicUsize::new(0),
             sweep_at: AtomicUsize::new(0),
             foreign_clients: AtomicBool::new(false),
         })

@@ -6,32 +6,31 @@
 //!
 //! If a connection breaks or is stuck, the attempt can use another one, and find the token of the dropped guard. Then
 //! it takes the lock from that token: the client knows its dropped guards until their releases are answered
-//! (`supersede_dropped`).
+//! (`ClientInner::has_own_token`).
 //!
 //! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
-//! Otherwise the token is a leftover token. A background thread concludes the release like that of any other guard: it
-//! repeats the release, or logs a loss and calls the observers. It calls no loss handlers, since they are gone with the
+//! Otherwise the token becomes a [pending](super::pending) one. A background thread concludes the release like that of
+//! any other guard: it logs a loss and calls the observers. It calls no loss handlers, since they are gone with the
 //! guard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::inner::{AwaitedRelease, LeaseInner, PreparedRelease, ReleaseOutcome};
+use super::inner::{LeaseInner, PreparedRelease, ReleaseOutcome};
+use super::pending::UnansweredRelease;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::thread_queue::ThreadQueues;
 use crate::observer::Event;
 use crate::protocol::reply::Released;
 use crate::quorum::Ballot;
 
 struct DroppedLock {
     inner: Arc<LeaseInner>,
-    queues: Arc<ThreadQueues<Lease>>,
     release: PreparedRelease,
     /// How long the lock was held, if observers were notified of the acquisition.
     held: Option<Duration>,
-    expected: AwaitedRelease,
+    unanswered: UnansweredRelease,
 }
 
 impl Lease {
@@ -47,30 +46,25 @@ impl Lease {
             return;
         }
         // Before the lease says that it is released. Then `ClientInner::end` waits for the release.
-        let expected = self.leases.backlog.announce();
+        let unanswered = self.leases.pending.count_unanswered();
         self.stop_renewals(began);
         match self.inner.begin_release(began, grace) {
             Ok((io, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
                 drop(io);
-                self.post(release, began, expected);
+                self.post(release, began, unanswered);
                 // Otherwise the background, which also repeats releases, would fall behind without a limit.
-                self.leases.backlog.wait_for_observers(began.after(grace));
+                self.leases.pending.wait_for_observers(began.after(grace));
             }
-            Err(release) => log_end(&self.released(began, self.inner.end_release(release))),
+            Err(release) => log_end(&self.released(began, self.inner.end_release(release, &self.leases.pending))),
         }
     }
 
-    fn post(&self, release: PreparedRelease, began: Tick, expected: AwaitedRelease) {
+    fn post(&self, release: PreparedRelease, began: Tick, unanswered: UnansweredRelease) {
         self.inner.record_drop(&release);
         let call = release.call.clone();
-        let dropped = DroppedLock {
-            inner: Arc::clone(&self.inner),
-            queues: Arc::clone(&self.leases.queues),
-            release,
-            held: self.observed_until(began),
-            expected,
-        };
+        let dropped =
+            DroppedLock { inner: Arc::clone(&self.inner), release, held: self.observed_until(began), unanswered };
         self.inner.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now. Its attempt is sent after the release.
         self.inner.release_queue_head();
@@ -87,22 +81,21 @@ impl DroppedLock {
             self.inner.record_waits(&self.release, &ballot);
             return;
         }
-        if self.release.token_may_remain(&ballot) {
-            self.queues.add_leftover_token(self.inner.key.name(), self.inner.id.clone(), self.inner.latest_end());
+        if let Some(pending) = self.inner.pending(&self.release, &ballot) {
+            self.unanswered.pending.add(pending);
         }
-        self.expected.answered();
+        self.unanswered.answered();
         let quorum = Arc::clone(&self.inner.quorum);
         quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
     }
 
     fn conclude(self, ballot: Ballot<Released>) {
-        let DroppedLock { inner, release, held, .. } = self;
+        // Dropped at the end: until then the observers are not called.
+        let DroppedLock { inner, release, held, unanswered: _unanswered } = self;
         let by = inner.quorum.round_deadline();
         let io = inner.io.lock();
-        let outcome = inner.conclude(&release, ballot, by, false);
+        let ReleaseOutcome { result, is_orderly, .. } = inner.conclude(&release, ballot, by, false);
         drop(io);
-        inner.follow_up(&self.expected.backlog, &outcome);
-        let ReleaseOutcome { result, is_orderly, .. } = outcome;
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
             inner.log_loss(*reason);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::inner::{Backlog, GivenUp, LeaseInner, PendingRelease};
+use super::inner::LeaseInner;
+use super::pending::{GivenUp, Pending, PendingRelease};
 use crate::error::Error;
 use crate::quorum::Quorum;
 
@@ -18,7 +19,7 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
             None => held.push(lease),
         }
     }
-    let _expected = held.first().map(|lease| lease.leases.backlog.announce());
+    let _unanswered = held.first().map(|lease| lease.leases.pending.count_unanswered());
     let (mut ready, mut over) = (Vec::new(), Vec::new());
     for lease in held {
         lease.stop_renewals(began);
@@ -37,17 +38,20 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
         }
     }
     // All rounds have ended, so no handler and no observer runs between two of them.
-    ends.extend(over.into_iter().map(|(lease, release)| lease.released(began, lease.inner.end_release(release))));
+    ends.extend(
+        over.into_iter()
+            .map(|(lease, release)| lease.released(began, lease.inner.end_release(release, &lease.leases.pending))),
+    );
     let worst = ends.iter().position(|end| end.as_ref().is_err_and(Error::is_lost));
     worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
 }
 
 /// Takes these locks from their guards, which report them lost, and releases them. Returns those that were held.
-pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<LeaseInner>>) -> GivenUp {
+pub(crate) fn revoke(pending: &Arc<Pending>, held: Vec<Arc<LeaseInner>>) -> GivenUp {
     let held: Vec<_> = held.into_iter().filter(|inner| inner.revoke()).collect();
-    let (given_up, left) = release_revoked(backlog, &held, Vec::new());
+    let (given_up, left) = release_revoked(pending, &held, Vec::new());
     for one in left {
-        backlog.add(one);
+        pending.add(one);
     }
     tell_losses(&held);
     given_up
@@ -56,12 +60,12 @@ pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<LeaseInner>>) -> Give
 /// Releases the locks that were revoked and the overdue releases, together and within two node timeouts. Also returns
 /// the releases that are not done by then.
 pub(crate) fn release_revoked(
-    backlog: &Backlog,
+    pending: &Pending,
     revoked: &[Arc<LeaseInner>],
     overdue: Vec<PendingRelease>,
 ) -> (GivenUp, Vec<PendingRelease>) {
     let all = revoked.iter().map(LeaseInner::pending_release).chain(overdue).collect();
-    let (unconfirmed, left) = backlog.release_now(all);
+    let (unconfirmed, left) = pending.release_now(all);
     (GivenUp { keys: revoked.iter().map(|inner| inner.key.as_str().to_owned()).collect(), unconfirmed }, left)
 }
 

@@ -7,15 +7,17 @@
 //!    renewal thread share it.
 //! 5. [`renewal`]: the renewal threads. No other file starts one.
 //! 6. [`observed`]: the events that observers get.
-//! 7. [`finish_all`]: the end of several leases in one round trip.
-//! 8. [`dropped`]: the release of a dropped guard, which does not wait.
-//! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
+//! 7. [`pending`]: the tokens that a server may still have although no lease does.
+//! 8. [`finish_all`]: the end of several leases in one round trip.
+//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
 mod dropped;
 pub(crate) mod expiry;
 mod finish_all;
 mod inner;
 mod observed;
+mod pending;
 mod release_votes;
 mod renewal;
 mod state;
@@ -28,8 +30,8 @@ use std::{fmt, io};
 
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
-use self::inner::ReleaseOutcome;
-pub(crate) use self::inner::{Backlog, GivenUp, LeaseInner, LeaseStart, Origin, PendingRelease, call_handler};
+pub(crate) use self::inner::{LeaseInner, LeaseStart, Origin, call_handler};
+pub(crate) use self::pending::{GivenUp, Pending, PendingRelease};
 pub use self::state::LeaseState;
 pub(crate) use self::state::OnLost;
 
@@ -308,9 +310,9 @@ impl Lease {
         let began = self.inner.quorum.now();
         let grace = self.inner.quorum.settings.two_rounds();
         self.prepare_end(began).unwrap_or_else(|| {
-            let _expected = self.leases.backlog.announce();
+            let _unanswered = self.leases.pending.count_unanswered();
             self.stop_renewals(began);
-            self.released(began, self.inner.release(grace))
+            self.released(began, self.inner.release(grace, &self.leases.pending))
         })
     }
 
@@ -357,11 +359,9 @@ impl Lease {
     }
 
     /// Everything after the release.
-    fn released(&self, began: Tick, release: ReleaseOutcome) -> Result<(), Error> {
-        self.leases.ended(&self.inner, &release);
-        self.inner.follow_up(&self.leases.backlog, &release);
-        self.tell_end(began, &release.result);
-        release.result
+    fn released(&self, began: Tick, result: Result<(), Error>) -> Result<(), Error> {
+        self.tell_end(began, &result);
+        result
     }
 
     /// Ends the lease and leaves the lock held, for a holder that adopts its token. With several nodes the call is
@@ -370,7 +370,7 @@ impl Lease {
         let what = format!("leave lock `{}` to another holder", self.inner.key);
         self.inner.quorum.needs_one_server(&what, "keep the guard in one process")?;
         let grace = self.inner.quorum.settings.two_rounds();
-        self.inner.and_tell_loss(self.inner.leave_held(grace, &self.leases.backlog))?;
+        self.inner.and_tell_loss(self.inner.leave_held(grace, &self.leases.pending))?;
         // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.
         self.is_finished.store(true, Ordering::Release);
         let now = self.inner.quorum.now();
@@ -414,22 +414,25 @@ pub(crate) struct Leases {
     pub(crate) renewer: Arc<Renewer>,
     /// The live leases, for `unlock_all` and `close`.
     registry: Mutex<Vec<Weak<LeaseInner>>>,
-    backlog: Arc<Backlog>,
+    pending: Arc<Pending>,
     fork: ForkGuard,
 }
 
 impl Leases {
-    pub(crate) fn new(queues: &Arc<ThreadQueues<Lease>>, backlog: &Arc<Backlog>) -> Arc<Leases> {
-        let renewer = Renewer::new(Arc::clone(&backlog.quorum.clock));
-        let (queues, backlog) = (Arc::clone(queues), Arc::clone(backlog));
-        Arc::new(Leases { queues, renewer, registry: Mutex::default(), backlog, fork: ForkGuard::new() })
+    pub(crate) fn new(queues: &Arc<ThreadQueues<Lease>>, pending: &Arc<Pending>) -> Arc<Leases> {
+        Arc::new(Leases {
+            queues: Arc::clone(queues),
+            renewer: Renewer::new(Arc::clone(&pending.quorum.clock)),
+            registry: Mutex::default(),
+            pending: Arc::clone(pending),
+            fork: ForkGuard::new(),
+        })
     }
 
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, inner: &Arc<LeaseInner>) -> io::Result<Lease> {
         let renewal = self.renewer.assign(Arc::clone(inner)).inspect_err(|_| {
-            let release = inner.release(inner.quorum.settings.node_timeout);
-            self.ended(inner, &release);
+            drop(inner.release(inner.quorum.settings.node_timeout, &self.pending));
         })?;
         self.register(inner);
         Ok(Lease::of(Arc::clone(inner), renewal, Arc::clone(self), inner.quorum.now()))
@@ -450,13 +453,6 @@ impl Leases {
     pub(crate) fn live(&self) -> Vec<Arc<LeaseInner>> {
         self.registry.lock().iter().filter_map(Weak::upgrade).collect()
     }
-
-    /// If the outcome of a release is unknown, remembers its token, so that this process is not locked out.
-    fn ended(&self, inner: &LeaseInner, release: &ReleaseOutcome) {
-        if release.token_may_remain {
-            self.queues.add_leftover_token(inner.key.name(), inner.id.clone(), inner.latest_end());
-        }
-    }
 }
 
 impl Drop for Leases {
@@ -464,7 +460,7 @@ impl Drop for Leases {
     /// before the connections are closed.
     fn drop(&mut self) {
         if !self.fork.is_forked_child() {
-            self.backlog.finish();
+            self.pending.finish();
         }
     }
 }

@@ -5,7 +5,7 @@
 //! they were sent, as long as that connection lives. Only as many connections are made as are needed at the same time.
 //! If a key has no connection, or its connection does not answer, the key uses another one meanwhile. Then only this
 //! holds: a release follows the unanswered acquire of its token. Other calls can overtake each other. An attempt that
-//! overtakes the release of a dropped guard takes the lock from that guard's token (`supersede_dropped`).
+//! overtakes the release of a dropped guard takes the lock from that guard's token (`ClientInner::has_own_token`).
 //!
 //! A connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
 //! later. Its token then belongs to no lease, and lasts until its key expires.
@@ -35,7 +35,7 @@ pub(crate) struct Connections {
     supply: Supply,
     /// When the latest call that the server has answered on any connection was sent, in nanoseconds.
     ///
-    /// The callback that `add` makes raises it, after the connection has updated its `oldest`. Pairs with
+    /// The callback that `connection` makes raises it, after the connection has updated its `oldest`. Pairs with
     /// `Connections::is_suspect` and `Connections::is_hung`, which read `oldest` afterwards. Otherwise a connection
     /// could look suspect because of its own reply. `Connections::has_answered_since` compares only the time.
     latest_reply: Arc<AtomicU64>,

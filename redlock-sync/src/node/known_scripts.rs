@@ -14,7 +14,7 @@ pub(super) struct KnownScripts {
     run_id: Mutex<String>,
     /// Incremented when a call fails for lack of permission. All earlier checks of permissions are void then.
     ///
-    /// `refused` raises it after it has cleared `permitted`. Pairs with `KnownScripts::needs_check`: for a thread that
+    /// `failed` raises it after it has cleared `permitted`. Pairs with `KnownScripts::needs_check`: for a thread that
     /// reads the new number, no earlier check is valid. A check that is recorded late has the old number.
     refusals: AtomicU64,
     /// The checks of the user's permissions that have passed (`Script::needs`), each with the number of refusals at

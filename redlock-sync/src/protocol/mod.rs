@@ -21,9 +21,9 @@
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
 //! 3. This file: the parameters of the operations, and [`Protocol`].
-//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
+//! 4. [`exclusive`], [`read_write`], [`permits`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
 //!    claim of a task.
-//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
+//! 5. [`latch_calls`]: the calls of a latch, which has no holder and is no `Protocol`.
 //! 6. [`list`]: which keys of a server are locks.
 
 pub(crate) mod exclusive;

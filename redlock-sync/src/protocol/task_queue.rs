@@ -169,7 +169,7 @@ pub(crate) struct Claim {
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    /// The ending, and true once it is final: the user has chosen it, or it was sent. What the backlog repeats later is
+    /// The ending, and true once it is final: the user has chosen it, or it was sent. What is repeated later is
     /// the same.
     ending: Mutex<(Ending, bool)>,
 }

@@ -29,7 +29,6 @@ models! {
         hand_to_hand_to_the_end
         closed_while_entering
         trying_while_others_wait
-        leftover_tokens_come_and_go
         sharing
     }
     sharing {

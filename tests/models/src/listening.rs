@@ -79,6 +79,8 @@ pub(crate) struct Rig {
     channels: Mutex<u32>,
     /// The number of tasks that close an idle connection later.
     rests: Mutex<u32>,
+    /// The grants that came too late: the wait, and the fence.
+    pub(crate) late: Mutex<Vec<(String, u64)>>,
 }
 
 impl Rig {
@@ -93,6 +95,7 @@ impl Rig {
                 socket,
                 channels,
                 rests,
+                late: Mutex::default(),
             }
         })
     }
@@ -105,8 +108,10 @@ impl Rig {
             BackgroundTask::Heartbeat(subscription) | BackgroundTask::WakeReader(subscription) => {
                 Box::new(move || rig.heartbeat(&subscription))
             }
-            // This task is for the client, which the models do not have.
-            BackgroundTask::ReleaseUnclaimed(..) => return,
+            BackgroundTask::LateGrant(wait, notification) => {
+                rig.late.lock().push((wait, notification.fence));
+                return;
+            }
             BackgroundTask::CloseIfIdle(_) => {
                 *rig.rests.lock() += 1;
                 return;

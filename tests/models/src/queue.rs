@@ -9,7 +9,6 @@ use crate::clock::{Clock, Tick};
 use crate::handover::thread_queue::{QueueHead, QueueOutcome, ThreadQueues};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{Condvar, Mutex};
-use crate::token::LockId;
 use crate::world::{self, ModelClock};
 
 pub(crate) const EXCLUSIVE: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
@@ -350,30 +349,5 @@ pub fn sharing() {
     });
     world::pass_until(until);
     all(threads.into());
-    rig.assert_empty();
-}
-
-/// Leftover tokens of a key are added and removed while threads are in its queue. The queue stays until the last thread
-/// and the last token are gone.
-pub fn leftover_tokens_come_and_go() {
-    let rig: Rig<()> = Rig::new();
-    let threads = (0..2).map(|_| {
-        rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-            QueueOutcome::Head(head) => rig.hold_and_leave(head),
-            other => unexpected(&other),
-        })
-    });
-    let mut threads: Vec<_> = threads.collect();
-    threads.push(rig.spawn(|rig| {
-        rig.queues.add_leftover_token(&rig.key, LockId::from_server("ours"), Tick::NEVER);
-        rig.queues.forget_leftover_tokens(&rig.key, &rig.queues.leftover_tokens(&rig.key));
-    }));
-    threads.push(rig.spawn(|rig| {
-        // This token has already expired, so idle queues are removed.
-        rig.queues.add_leftover_token(&rig.key, LockId::from_server("old"), Tick::ZERO);
-        assert!(rig.queues.leftover_tokens(&rig.key).iter().all(|id| id.as_str() == "ours"));
-        rig.queues.forget_leftover_tokens(&rig.key, &[LockId::from_server("old")]);
-    }));
-    all(threads);
     rig.assert_empty();
 }

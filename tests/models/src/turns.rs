@@ -9,7 +9,6 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::handover::listener::notification::Notification;
 use crate::handover::listener::waiter_table::Woken;
 use crate::listening::{Board, Rig, Time, all, end};
 use crate::sync::Mutex;
@@ -165,17 +164,11 @@ pub fn the_client_ends() {
 /// ends with the last wait.
 pub fn ended_waits() {
     let rig = Rig::new();
-    let late = Arc::new(Mutex::new(Vec::new()));
     let threads = [(); 2].map(|()| {
-        let late = Arc::clone(&late);
         rig.spawn(move |rig| {
             let wait = rig.begin();
             let (number, channel) = (wait.number, wait.subscription().channel);
-            let ended = Box::new(move |notification: Notification| {
-                assert_eq!(notification.fence, number);
-                late.lock().push(number);
-            });
-            rig.waiters.with(|table, _| table.watch_ended(number, ended));
+            rig.waiters.with(|table, _| table.outlive(number));
             drop(wait);
             // A release notifies the wait too late.
             rig.notify(number, &channel);
@@ -191,7 +184,8 @@ pub fn ended_waits() {
         ended.iter().filter(|(_, channel)| *channel == subscription.channel).map(|(n, _)| *n).collect();
     assert!(rig.notify(alive.number, &subscription.channel));
     alive.heard();
-    let mut late = std::mem::take(&mut *late.lock());
+    let late = std::mem::take(&mut *rig.late.lock());
+    let mut late: Vec<u64> = late.into_iter().filter(|(_, number)| *number != alive.number).map(|(_, n)| n).collect();
     late.sort_unstable();
     expected.sort_unstable();
     assert_eq!(late, expected);
@@ -210,7 +204,7 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let over = rig.begin();
     thread::yield_now();
     let before = rig.waiters.with(|table, _| table.channel.clone());
-    rig.waiters.with(|table, _| table.watch_ended(over.number, Box::new(drop)));
+    rig.waiters.with(|table, _| table.outlive(over.number));
     drop(over);
     let alive = rig.begin();
     let subscription = alive.subscription();

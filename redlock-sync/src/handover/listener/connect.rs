@@ -44,7 +44,7 @@ impl Listener {
             // A random factor: clients that lost the same server do not reconnect at the same moment.
             BackgroundTask::Connect(pause) => jittered(*pause),
             BackgroundTask::CloseIfIdle(pause) => *pause,
-            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::ReleaseUnclaimed(..) => {
+            BackgroundTask::Heartbeat(_) | BackgroundTask::WakeReader(_) | BackgroundTask::LateGrant(..) => {
                 Duration::ZERO
             }
         };
@@ -275,8 +275,8 @@ impl TaskRun {
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
             Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
-            Some(BackgroundTask::ReleaseUnclaimed(wait, grant)) => {
-                (listener.on_unclaimed)(wait, grant);
+            Some(BackgroundTask::LateGrant(wait, grant)) => {
+                (listener.on_late_grant)(wait, grant);
             }
             None => {}
         }

@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
-pub(crate) use self::notification::{Notification, OnLateNotification};
+pub(crate) use self::notification::Notification;
 use self::waiter_table::BackgroundTask;
 pub(crate) use self::waiter_table::{Awaits, Woken};
 use self::waiters::Waiters;
@@ -46,7 +46,7 @@ use crate::token::random_part;
 
 /// What to do with a grant to a wait that this client no longer has. The text is the wait, as the servers know it.
 /// Called in the background.
-pub(crate) type OnUnclaimedGrant = Box<dyn Fn(&str, &Notification) + Send + Sync>;
+pub(crate) type OnLateGrant = Box<dyn Fn(&str, &Notification) + Send + Sync>;
 
 /// The notification connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
@@ -54,11 +54,11 @@ pub(crate) struct Listener {
     waiters: Waiters,
     /// The steps of subscribing whose failure was logged.
     warned: Mutex<HashSet<&'static str>>,
-    on_unclaimed: OnUnclaimedGrant,
+    on_late_grant: OnLateGrant,
 }
 
 impl Listener {
-    pub(crate) fn new(quorum: Arc<Quorum>, on_unclaimed: OnUnclaimedGrant) -> Arc<Listener> {
+    pub(crate) fn new(quorum: Arc<Quorum>, on_late_grant: OnLateGrant) -> Arc<Listener> {
         let listener = Arc::new_cyclic(|this: &Weak<Listener>| {
             let tasks = Box::new({
                 let this = this.clone();
@@ -69,7 +69,7 @@ impl Listener {
                 }
             });
             let waiters = Waiters::new(Arc::clone(&quorum.clock), quorum.settings.node_timeout, tasks);
-            Listener { quorum, waiters, warned: Mutex::default(), on_unclaimed }
+            Listener { quorum, waiters, warned: Mutex::default(), on_late_grant }
         });
         let this = Arc::downgrade(&listener);
         listener.quorum.nodes.on_return(Box::new(move || {
@@ -135,12 +135,11 @@ impl ListenerWait {
         }
     }
 
-    /// Watches this wait after its end, since it may still be in a server queue. A later notification to it goes to
-    /// `ended`, on the thread that reads. At most 1024 such waits are kept; the oldest goes first. When no thread waits
-    /// any more, the connection is closed, and the next one has a new channel. The servers then find that no connection
-    /// receives messages on the old channel, and skip the ended waits.
-    pub(crate) fn watch_ended(&self, ended: OnLateNotification) {
-        self.listener.waiters.with(|table, _| table.watch_ended(self.number, ended));
+    /// Says that this wait may be in a server queue after its end. While other threads wait, later grants to it go to
+    /// [`OnLateGrant`]. When no thread waits any more, the connection is closed, and the next one has a new channel. The
+    /// servers then find that no connection receives messages on the old channel, and skip such waits.
+    pub(crate) fn outlive(&self) {
+        self.listener.waiters.with(|table, _| table.outlive(self.number));
     }
 
     /// Sets what else ends the sleeps of this wait from now on.

@@ -21,9 +21,6 @@ pub(crate) struct Notification {
     pub(crate) key: Option<String>,
 }
 
-/// What to do with a notification to a wait that is over.
-pub(crate) type OnLateNotification = Box<dyn Fn(Notification) + Send + Sync>;
-
 impl Notification {
     /// Parses a message that came on `channel`: the waits that it is for, and what it says. `None` for anything but a
     /// notification to waits of that channel.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection_state::{self, ConnectionState, Heartbeat, Subscription, Up};
-use super::notification::{Notification, OnLateNotification};
+use super::notification::Notification;
 use crate::clock::Tick;
 use crate::node::{Heard, Subscriber};
 use crate::sync::Condvar;
@@ -42,9 +42,6 @@ const SHORT_LIFE: Duration = Duration::from_secs(10);
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Most notifications that are kept for one wait. Usually there are one or two, since hints are rare.
 const MOST_KEPT: usize = 16;
-/// Most ended waits that are kept. Usually there are few. If one was forgotten, a granted lock is still released by its
-/// key ([`BackgroundTask::ReleaseUnclaimed`]); a permit or a reservation expires.
-const MOST_ENDED: usize = 1024;
 
 /// How a sleep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,22 +83,20 @@ pub(crate) enum BackgroundTask {
     /// After this pause: close the connection if no thread waits.
     CloseIfIdle(Duration),
     /// Release what was granted to this wait, which this client no longer has.
-    ReleaseUnclaimed(String, Notification),
+    LateGrant(String, Notification),
 }
 
 /// What follows from a step, once the lock is free.
 #[derive(Default)]
 pub(super) struct FollowUp {
     pub(super) tasks: Vec<BackgroundTask>,
-    pub(super) late: Vec<(Arc<OnLateNotification>, Notification)>,
-    /// Closing a connection can take a moment, and destructors of ended waits run code of their users.
+    /// Closing a connection can take a moment.
     closed: Vec<Box<dyn Subscriber>>,
-    forgotten: Vec<Arc<OnLateNotification>>,
 }
 
 impl FollowUp {
     pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.late.is_empty() && self.closed.is_empty() && self.forgotten.is_empty()
+        self.tasks.is_empty() && self.closed.is_empty()
     }
 }
 
@@ -117,6 +112,8 @@ pub(super) struct WaitState {
     wakeup: Arc<Condvar>,
     pub(super) notifications: VecDeque<Notification>,
     pub(super) awaits: Awaits,
+    /// It may be in a server queue after its end.
+    outlives: bool,
     /// The event that it awaits has happened.
     pub(super) must_check: bool,
     /// The number of subscription changes that it has seen.
@@ -135,8 +132,8 @@ pub(crate) struct WaiterTable {
     pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
     pub(crate) channel: Option<Arc<str>>,
-    /// Waits that are over and may still be in a server queue, by number. So the first is the oldest.
-    ended: BTreeMap<u64, Arc<OnLateNotification>>,
+    /// A wait of this channel is over, and may still be in a server queue.
+    has_outlived: bool,
     /// Raised by each subscription that is confirmed or refused.
     changes: u64,
     is_refused: bool,
@@ -164,6 +161,7 @@ impl WaiterTable {
             notifications: VecDeque::new(),
             awaits: Awaits::Nothing,
             must_check: false,
+            outlives: false,
             seen_changes: self.changes,
         };
         self.waits.insert(self.last_number, wait);
@@ -173,10 +171,22 @@ impl WaiterTable {
         self.last_number
     }
 
+    /// Says that the wait may be in a server queue after its end. Then grants that it has not taken, and later ones, are
+    /// released.
+    pub(crate) fn outlive(&mut self, number: u64) {
+        if let Some(wait) = self.waits.get_mut(&number) {
+            wait.outlives = true;
+        }
+    }
+
     /// The wait is over.
     pub(crate) fn end(&mut self, number: u64, now: Tick) {
-        self.waits.remove(&number);
+        let Some(wait) = self.waits.remove(&number) else { return };
         self.stop_sleeping(number);
+        if let Some(channel) = self.channel.clone().filter(|_| wait.outlives) {
+            self.has_outlived = true;
+            wait.notifications.into_iter().for_each(|notification| self.late_grant(&channel, number, notification));
+        }
         if self.waits.is_empty() {
             self.last_has_gone(now);
         }
@@ -317,9 +327,7 @@ impl WaiterTable {
         let Some((numbers, notification)) = Notification::read(text, &channel) else { return };
         for number in numbers {
             let notification = notification.clone();
-            if let Some(ended) = self.ended.get(&number) {
-                self.follow_up.late.push((Arc::clone(ended), notification));
-            } else if let Some(wait) = self.waits.get_mut(&number) {
+            if let Some(wait) = self.waits.get_mut(&number) {
                 if wait.notifications.len() >= MOST_KEPT {
                     wait.notifications.pop_front();
                 }
@@ -327,12 +335,17 @@ impl WaiterTable {
                 if self.sleeping.remove(&number) {
                     self.wake(number);
                 }
-            } else if notification.random.is_some() {
-                // A server that became the master without the last writes has waits in its queues that are long over.
-                // A hint to one is ignored: the other waits find the lock by their own attempts.
-                let wait = format!("{channel}/{number}");
-                self.follow_up.tasks.push(BackgroundTask::ReleaseUnclaimed(wait, notification));
+            } else {
+                self.late_grant(&channel, number, notification);
             }
+        }
+    }
+
+    /// A notification to a wait that is over. A server that became the master without the last writes can have such
+    /// waits in its queues, too. A hint to one is ignored: the other waits find the lock by their own attempts.
+    fn late_grant(&mut self, channel: &str, number: u64, notification: Notification) {
+        if notification.random.is_some() {
+            self.follow_up.tasks.push(BackgroundTask::LateGrant(format!("{channel}/{number}"), notification));
         }
     }
 
@@ -428,8 +441,7 @@ impl WaiterTable {
     /// releases skip the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
-        if !self.ended.is_empty() {
-            self.follow_up.forgotten.extend(std::mem::take(&mut self.ended).into_values());
+        if std::mem::take(&mut self.has_outlived) {
             self.channel = None;
             self.close_connection();
         }
@@ -469,25 +481,7 @@ impl WaiterTable {
     pub(crate) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
-        self.follow_up.forgotten.extend(std::mem::take(&mut self.ended).into_values());
         self.close_connection();
         self.connection.subscription().cloned()
-    }
-
-    // --- ended waits ---
-
-    /// Called just before the wait ends. `ended` gets its later notifications, and those that the wait has not taken.
-    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLateNotification) {
-        let ended = Arc::new(ended);
-        if self.is_closed {
-            return self.follow_up.forgotten.push(ended);
-        }
-        let notifications = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.notifications));
-        let late = notifications.into_iter().flatten().map(|notification| (Arc::clone(&ended), notification));
-        self.follow_up.late.extend(late);
-        self.ended.insert(number, ended);
-        if self.ended.len() > MOST_ENDED {
-            self.follow_up.forgotten.extend(self.ended.pop_first().map(|(_, oldest)| oldest));
-        }
     }
 }

@@ -37,7 +37,6 @@ impl Waiters {
 
     fn carry_out(&self, mut follow_up: FollowUp) {
         follow_up.tasks.drain(..).for_each(|task| (self.tasks)(task));
-        follow_up.late.drain(..).for_each(|(ended, notification)| ended(notification));
     }
 
     /// Sleeps until then, or until something is there for this wait. Meanwhile it reads the connection, if no other

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::remembered::MAX_LEFTOVER_TOKENS;
 use crate::handover::sharing::{Gate, JOINS_PER_CHECK};
 use std::sync::mpsc;
 use std::thread;
@@ -92,27 +91,6 @@ fn giving_up_while_moving_up_passes_the_turn_on() {
         racer.join().unwrap();
         assert!(queues.by_key.lock().is_empty());
     }
-}
-
-#[test]
-fn leftover_tokens_are_bounded_and_end() {
-    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
-    for i in 0..20 {
-        queues.add_leftover_token(&key, LockId::from_server(&format!("t{i}")), Tick::NEVER);
-    }
-    let ids = queues.leftover_tokens(&key);
-    assert_eq!(ids.len(), MAX_LEFTOVER_TOKENS);
-    assert_eq!(ids.last().map(LockId::as_str), Some("t19"));
-    let named = queues.leftover_tokens(&key);
-    // Another thread adds a token while the attempt that named the others is under way.
-    queues.add_leftover_token(&key, LockId::from_server("later"), Tick::NEVER);
-    queues.forget_leftover_tokens(&key, &named);
-    assert_eq!(queues.leftover_tokens(&key).iter().map(LockId::as_str).collect::<Vec<_>>(), ["later"]);
-    queues.forget_leftover_tokens(&key, &queues.leftover_tokens(&key));
-    queues.add_leftover_token(&key, LockId::from_server("old"), Tick::ZERO);
-    assert!(queues.leftover_tokens(&key).is_empty());
-    queues.add_leftover_token(&"other".into(), LockId::from_server("new"), Tick::NEVER);
-    assert!(!queues.by_key.lock().contains_key(&key));
 }
 
 #[test]

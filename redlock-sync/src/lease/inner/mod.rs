@@ -9,11 +9,9 @@
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
-//! 5. [`backlog`]: releases that are not confirmed yet.
-//! 6. [`passing`]: the hand-over to the next thread of this process.
-//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 5. [`passing`]: the hand-over to the next thread of this process.
+//! 6. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
-mod backlog;
 mod fence;
 mod joint;
 mod loss;
@@ -29,8 +27,6 @@ mod release;
 )]
 mod tests;
 
-pub(super) use self::backlog::AwaitedRelease;
-pub(crate) use self::backlog::{Backlog, GivenUp, PendingRelease};
 pub(crate) use self::loss::call_handler;
 use self::loss::reason_of;
 pub(super) use self::release::PreparedRelease;
@@ -41,6 +37,7 @@ use std::time::Duration;
 
 use super::Lease;
 use super::expiry::VoteExpiry;
+use super::pending::PendingRelease;
 use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
@@ -115,7 +112,7 @@ pub(super) struct RoundState {
     /// Our acquire, or a copy of it, may still be executed on a node.
     acquire_may_run: bool,
     /// The nodes that may have our token.
-    at: Few<bool>,
+    may_have: Few<bool>,
 }
 
 /// The outcome of a release.
@@ -124,10 +121,8 @@ pub(crate) struct ReleaseOutcome {
     pub(crate) result: Result<(), Error>,
     /// The lease was not lost before, as far as was known.
     pub(crate) is_orderly: bool,
-    /// A node may still have the token, although the lease is over.
-    pub(crate) token_may_remain: bool,
-    /// A majority said that the token is gone, and so did each node that may have had it.
-    pub(crate) is_done: bool,
+    /// What a node may still have, although the lease is over.
+    pub(crate) pending: Option<PendingRelease>,
 }
 
 impl LeaseInner {
@@ -138,8 +133,8 @@ impl LeaseInner {
         let offered_fence = ballot.largest_fence();
         // With one node, its fence is final.
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
-        let at = ballot.may_be_set().collect();
-        let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), at };
+        let may_have = ballot.may_be_set().collect();
+        let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), may_have };
         let master_changes = start.quorum.nodes.master_changes().unwrap_or_default();
         let state = LeaseStatus::held(&start.options, ballot.started, io.expiry.deadline(), master_changes);
         LeaseInner::new(start, io, state, ballot.started)
@@ -420,8 +415,8 @@ impl LeaseInner {
         let call = lock.acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         io.acquire_may_run |= filled.token_may_remain();
-        for (at, may_be_set) in io.at.iter_mut().zip(filled.may_be_set()) {
-            *at |= may_be_set;
+        for (may_have, may_be_set) in io.may_have.iter_mut().zip(filled.may_be_set()) {
+            *may_have |= may_be_set;
         }
     }
 

@@ -50,7 +50,7 @@ impl LeaseInner {
             offered_fence: None,
             fence: None,
             acquire_may_run: io.acquire_may_run,
-            at: io.at.clone(),
+            may_have: io.may_have.clone(),
         };
         Some((LeaseInner { local, ..LeaseInner::new(start, io, successor, now) }, thread))
     }

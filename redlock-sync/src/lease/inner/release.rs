@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::backlog::{Backlog, PendingRelease, ReleaseTarget};
 use super::loss::reason_of;
 use super::{LeaseInner, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
+use crate::lease::pending::{Pending, PendingRelease};
 use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::protocol::TypedCall;
@@ -29,17 +29,12 @@ pub(in crate::lease) struct PreparedRelease {
     /// The random part of the granted token, if the lock is granted.
     random: Option<RandomPart>,
     /// The nodes that may have had the token.
-    at: Few<bool>,
+    may_have: Few<bool>,
     /// A copy of our acquire may still be executed on a node.
     acquire_may_run: bool,
 }
 
 impl PreparedRelease {
-    /// True if a node may still have the token, although the lease is over.
-    pub(in crate::lease) fn token_may_remain(&self, ballot: &Ballot<Released>) -> bool {
-        self.keep.is_zero() && (self.acquire_may_run || ballot.duplicate || !is_gone_from(&self.at, ballot))
-    }
-
     /// True if nothing is left to do: all nodes have freed or granted the lock.
     pub(in crate::lease) fn is_met(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
@@ -80,16 +75,13 @@ impl LeaseInner {
     /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
     /// A repetition grants nothing. The caller has locked `io`, so no other round of the lease begins.
     pub(in crate::lease) fn conclude(
-        &self,
+        self: &Arc<Self>,
         release: &PreparedRelease,
         mut ballot: Ballot<Released>,
         by: Tick,
         may_repeat: bool,
     ) -> ReleaseOutcome {
         self.record_waits(release, &ballot);
-        // An attempt of this client may have taken the lock from this token. Then a server says "not held", and that is
-        // no loss. Read after the reply; `supersede` stored it before its attempt.
-        ballot.duplicate |= self.state.lock().is_superseded;
         let quorum = &self.quorum;
         if let (Some(random), Some(lock)) = (&release.random, self.protocol().lock()) {
             let mut buffer = Uuid::encode_buffer();
@@ -105,53 +97,67 @@ impl LeaseInner {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let token_may_remain = release.token_may_remain(&ballot);
+        let result = self.judge_release(&release.may_have, &ballot, is_inferred);
+        ReleaseOutcome { result, is_orderly: release.is_orderly, pending: self.pending(release, &ballot) }
+    }
+
+    /// What a node may still have after a release. `None` if a majority and each node that may have had the token said
+    /// that it is gone, and no copy of the acquire may still be executed.
+    pub(in crate::lease) fn pending(
+        self: &Arc<Self>,
+        release: &PreparedRelease,
+        ballot: &Ballot<Released>,
+    ) -> Option<PendingRelease> {
+        let has_majority = is_confirmed(ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
-        let is_done = is_confirmed(&ballot) && is_gone_from(&release.at, &ballot);
-        let result = self.judge_release(&release.at, &ballot, is_inferred);
-        ReleaseOutcome { result, is_orderly: release.is_orderly, token_may_remain, is_done }
+        let is_confirmed = has_majority && is_gone_from(&release.may_have, ballot);
+        (!is_confirmed || release.acquire_may_run || ballot.duplicate).then(|| PendingRelease {
+            // Then the end of the client does not wait for the other nodes.
+            lease: (!has_majority).then(|| Arc::clone(self)),
+            may_have: release.may_have.to_vec(),
+            repeats: !is_confirmed,
+            ..self.pending_release()
+        })
     }
 
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
-    pub(crate) fn release(&self, grace: Duration) -> ReleaseOutcome {
+    pub(crate) fn release(self: &Arc<Self>, grace: Duration, pending: &Arc<Pending>) -> Result<(), Error> {
         let outcome = self.begin_release(self.quorum.now(), grace).map(|(_io, release)| {
             let by = self.quorum.round_deadline();
             let ballot = self.quorum.quick_round(&release.call, by);
             self.conclude(&release, ballot, by, true)
         });
-        self.end_release(outcome.unwrap_or_else(|outcome| outcome))
+        self.end_release(outcome.unwrap_or_else(|outcome| outcome), pending)
     }
 
     /// Everything before the call. While the state of the rounds is locked, no other round of the lease begins. `Err`
     /// is the outcome if there is nothing to send.
     pub(in crate::lease) fn begin_release(
-        &self,
+        self: &Arc<Self>,
         now: Tick,
         grace: Duration,
     ) -> Result<(MutexGuard<'_, RoundState>, PreparedRelease), ReleaseOutcome> {
         let before = self.end(LeaseState::Released, now);
         if before == LeaseState::Lost(LostReason::Revoked) {
             // `unlock_all` releases it together with all others, and repeats that if it is not confirmed.
-            return Err(ReleaseOutcome {
-                result: Err(self.lost(LostReason::Revoked)),
-                is_orderly: false,
-                token_may_remain: false,
-                is_done: true,
-            });
+            let result = Err(self.lost(LostReason::Revoked));
+            return Err(ReleaseOutcome { result, is_orderly: false, pending: None });
         }
         let is_orderly = before.is_live();
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let (at, acquire_may_run) = (io.at.clone(), io.acquire_may_run);
-        let release = PreparedRelease { call, is_orderly, keep, random, at, acquire_may_run };
+        let may_have = io.may_have.clone();
+        let release = PreparedRelease { call, is_orderly, keep, random, may_have, acquire_may_run: io.acquire_may_run };
         Ok((io, release))
     }
 
     /// Everything after the call. Never with `io` of a lease held, since handlers are called.
-    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome) -> ReleaseOutcome {
+    pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, pending: &Arc<Pending>) -> Result<(), Error> {
+        // Before the next thread goes on: its attempt names the token.
+        release.pending.into_iter().for_each(|one| pending.add(one));
         self.release_queue_head();
         self.tell_loss();
         // The lock was lost before, and that is noticed only now.
@@ -161,7 +167,7 @@ impl LeaseInner {
             }
             self.tell(reason);
         }
-        release
+        release.result
     }
 
     /// The rest of the minimum hold.
@@ -171,14 +177,13 @@ impl LeaseInner {
     }
 
     /// The outcome if the round under way did not end in time.
-    fn unreleased(&self, is_orderly: bool) -> ReleaseOutcome {
+    fn unreleased(self: &Arc<Self>, is_orderly: bool) -> ReleaseOutcome {
         let state = self.state.lock().now;
         let error = match state {
             LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
-        // A minimum hold is not over for this process either.
-        ReleaseOutcome { result: Err(error), is_orderly, token_may_remain: self.keep().is_zero(), is_done: false }
+        ReleaseOutcome { result: Err(error), is_orderly, pending: Some(self.pending_release()) }
     }
 
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
@@ -205,10 +210,10 @@ impl LeaseInner {
         self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    /// The result of a release. `at`: the nodes that may have had the token. `is_inferred`: only a repetition was
+    /// The result of a release. `may_have`: the nodes that may have had the token. `is_inferred`: only a repetition was
     /// answered, by "not held". Before the lease ends, that means that the first copy released the lock. Afterwards,
     /// the key may have expired.
-    fn judge_release(&self, at: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
+    fn judge_release(&self, may_have: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
@@ -217,15 +222,20 @@ impl LeaseInner {
                 return Ok(());
             }
         }
-        let state = self.state.lock().now;
+        let (state, is_superseded) = {
+            let state = self.state.lock();
+            (state.now, state.is_superseded)
+        };
         if let LeaseState::Lost(reason) = state
             && (!self.may_still_end(reason) || is_confirmed(ballot))
         {
             return Err(self.lost(reason));
         }
-        let had_it = at.iter().zip(&ballot.votes).filter(|(has, vote)| **has && !vote.is_definite_no()).count();
-        // After a transmission that broke off, "not held" means that it was executed.
-        let could_be_ours = had_it >= self.quorum.need() || ballot.duplicate;
+        let had_it = may_have.iter().zip(&ballot.votes).filter(|(has, vote)| **has && !vote.is_definite_no()).count();
+        // "Not held" is no loss in two cases. A transmission broke off: then it was executed. Or an attempt of this
+        // client has taken the lock from this token: `supersede` stored that before its attempt, and it is read after
+        // the reply.
+        let could_be_ours = had_it >= self.quorum.need() || ballot.duplicate || is_superseded;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
             return Err(wrong_type.unwrap_or_else(|| self.lost(reason_of(ballot))));
@@ -247,7 +257,7 @@ impl LeaseInner {
 
     /// Ends the lease here and leaves the lock held, until it expires or another token adopts it. If a round under way
     /// does not end in time, the lease goes on, and the result is an error.
-    pub(in crate::lease) fn leave_held(&self, grace: Duration, backlog: &Arc<Backlog>) -> Result<(), Error> {
+    pub(in crate::lease) fn leave_held(&self, grace: Duration, pending: &Arc<Pending>) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
         let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
@@ -256,7 +266,7 @@ impl LeaseInner {
         self.release_queue_head();
         // A release would remove this wait too.
         if let Some(wait) = &self.origin.wait {
-            backlog.add(PendingRelease::of_wait(Arc::clone(&self.protocol), wait, &self.quorum));
+            pending.add(PendingRelease::of_wait(Arc::clone(&self.protocol), self.key.name(), wait, &self.quorum));
         }
         Ok(())
     }
@@ -281,43 +291,27 @@ impl LeaseInner {
         }
     }
 
-    /// Leaves to the background what a release has not finished: repeats it until it is confirmed everywhere, or the
-    /// token has expired. If a majority has confirmed it, the end of the client does not wait for the other nodes.
-    pub(in crate::lease) fn follow_up(self: &Arc<Self>, backlog: &Arc<Backlog>, release: &ReleaseOutcome) {
-        if release.is_done {
-            return;
-        }
-        let mut pending = self.pending_release();
-        pending.lease.take_if(|_| release.result.is_ok());
-        if pending.ends > self.quorum.now() {
-            backlog.add(pending);
-        }
-    }
-
     /// The latest time at which a node can still have the token. A lost lease may have been extended by calls whose
     /// replies never came.
     fn token_ends(&self) -> Tick {
-        let state = self.state.lock().now;
-        let is_over = matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked);
-        if is_over { self.state.lock().latest } else { self.latest_end() }
+        let state = self.state.lock();
+        let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
+        if is_over { state.latest } else { state.latest.max(self.quorum.now().after(self.options.lease)) }
     }
 
     /// The release to repeat, for a lease whose release was not confirmed.
-    pub(in crate::lease) fn pending_release(self: &Arc<Self>) -> PendingRelease {
+    pub(crate) fn pending_release(self: &Arc<Self>) -> PendingRelease {
         let keep_until = self.state.lock().keep_until;
         PendingRelease {
             protocol: Arc::clone(self.protocol()),
-            what: ReleaseTarget::Token(self.id.clone()),
+            key: Arc::clone(self.key.name()),
+            id: Some(self.id.clone()),
             wait: self.origin.wait.clone(),
             keep_until,
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
-            at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.to_vec()),
+            may_have: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.may_have.to_vec()),
+            repeats: true,
         }
-    }
-
-    /// Until when a node may have our token after a release that did not reach it.
-    pub(crate) fn latest_end(&self) -> Tick {
-        self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
     }
 }

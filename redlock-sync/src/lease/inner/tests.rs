@@ -1,7 +1,7 @@
 //! Tests of one lease without its renewal thread, against real servers. The test requests each round and sets the
 //! clock.
 
-mod backlog;
+mod pending;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,6 +11,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
+use crate::lease::Pending;
 use crate::options::ClientOptions;
 use crate::protocol::{Exclusive, Protocol};
 use crate::tests::{Sleeper, quorum};
@@ -30,6 +31,7 @@ struct Rig {
     clock: Arc<Sleeper>,
     quorum: Arc<Quorum>,
     tokens: TokenSource,
+    pending: Arc<Pending>,
 }
 
 impl Rig {
@@ -45,7 +47,8 @@ impl Rig {
         let clock = Arc::new(Sleeper::default());
         let settings = ClientOptions { node_timeout: TIMEOUT, restart_guard: false, ..ClientOptions::default() };
         let quorum = quorum(proxies.iter().map(Proxy::url), settings, Arc::clone(&clock) as Arc<dyn Clock>);
-        Rig { servers, proxies, clock, quorum: Arc::new(quorum), tokens: TokenSource::new() }
+        let quorum = Arc::new(quorum);
+        Rig { servers, proxies, clock, pending: Pending::new(&quorum), quorum, tokens: TokenSource::new() }
     }
 
     fn start_of(&self, id: LockId, options: LockOptions) -> LeaseStart {
@@ -62,14 +65,23 @@ impl Rig {
     }
 
     /// Acquires the lock.
-    fn lease(&self, options: LockOptions) -> LeaseInner {
+    fn lease(&self, options: LockOptions) -> Arc<LeaseInner> {
         self.acquire(self.start_for(KEY, options))
     }
 
-    fn acquire(&self, start: LeaseStart) -> LeaseInner {
+    fn acquire(&self, start: LeaseStart) -> Arc<LeaseInner> {
         let ballot = self.attempt(&start);
         assert!(ballot.won(), "{ballot:?}");
-        LeaseInner::won(start, &ballot)
+        Arc::new(LeaseInner::won(start, &ballot))
+    }
+
+    fn release(&self, inner: &Arc<LeaseInner>) -> Result<(), Error> {
+        inner.release(SECOND, &self.pending)
+    }
+
+    /// True if the next attempt names a pending token.
+    fn has_pending(&self) -> bool {
+        !self.pending.tokens(&KEY.into()).is_empty()
     }
 
     fn attempt(&self, start: &LeaseStart) -> Ballot<Acquired> {
@@ -234,7 +246,7 @@ fn a_lock_that_was_taken_and_one_that_was_deleted_are_told_apart() {
         assert_eq!(inner.tick(), Tick::NEVER);
         assert_eq!(reason(&inner), Some(wanted));
         assert!(inner.remaining().is_zero());
-        inner.release(SECOND);
+        assert!(rig.release(&inner).is_err());
         rig.servers[1].del(KEY);
     }
 }
@@ -334,12 +346,11 @@ fn a_minimum_hold_outlives_the_release() {
     let rig = Rig::start(1);
     let inner = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
     rig.clock.sleep_through(LEASE / 4);
-    let release = inner.release(SECOND);
-    assert_eq!((release.result, release.token_may_remain), (Ok(()), false));
+    assert_eq!((rig.release(&inner), rig.has_pending()), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
     let other = rig.servers[0].del(KEY).then(|| rig.lease(LockOptions { min_hold: LEASE / 2, ..options() })).unwrap();
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(other.release(SECOND).result, Ok(()));
+    assert_eq!(rig.release(&other), Ok(()));
     assert_eq!(rig.servers[0].get(KEY), None, "the minimum hold was over");
 }
 
@@ -356,7 +367,7 @@ fn what_a_release_finds_is_told() {
         Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
     };
     deleted.on_lost(0, count());
-    assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+    assert_eq!(rig.release(&deleted).unwrap_err().lost_reason(), Some(LostReason::Deleted));
     assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
     assert!(deleted.take_handlers(0).is_empty(), "they were called");
     let held = rig.lease(options());
@@ -364,30 +375,24 @@ fn what_a_release_finds_is_told() {
     assert_eq!(held.take_handlers(0).len(), 1);
     held.on_lost(0, count());
     rig.proxies[0].refuse();
-    let release = held.release(SECOND);
-    assert_eq!(
-        (release.result, release.token_may_remain),
-        (Ok(()), true),
-        "a majority is enough, but one may have it still"
-    );
+    assert_eq!((rig.release(&held), rig.has_pending()), (Ok(()), true), "a majority is enough, but one may have it");
     assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
     let unanswered = rig.lease(options());
     rig.proxies[1..].iter().for_each(Proxy::refuse);
-    match unanswered.release(SECOND).result {
+    match rig.release(&unanswered) {
         Err(Error::Unconfirmed { confirmed: 0 | 1, of: 3, nodes, .. }) => assert!(nodes.len() >= 2, "{nodes:?}"),
         other => panic!("{other:?}"),
     }
 }
 
-/// Otherwise each key of a client would have a leftover token while one server is down.
+/// Otherwise each key of a client would have a pending token while one server is down.
 #[test]
 fn a_node_that_was_down_all_the_time_keeps_no_token() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
-    let release = rig.lease(options()).release(SECOND);
-    assert_eq!((release.result, release.token_may_remain), (Ok(()), false));
+    assert_eq!((rig.release(&rig.lease(options())), rig.has_pending()), (Ok(()), false));
 }
 
 #[test]
@@ -395,17 +400,19 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
     let inner = rig.lease(options());
     let io = inner.io.lock();
-    let release = std::thread::scope(|scope| scope.spawn(|| inner.release(SECOND / 10)).join().unwrap());
-    assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
-    assert!(release.token_may_remain);
+    let release = || std::thread::scope(|scope| scope.spawn(|| inner.release(SECOND / 10, &rig.pending)).join());
+    let released = release().unwrap();
+    assert!(matches!(released, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{released:?}");
+    assert!(!rig.has_pending(), "the round under way may set it once more");
     drop(io);
+    assert!(rig.has_pending());
     assert_eq!(inner.state(), LeaseState::Released);
     assert!(rig.servers[0].del(KEY));
     let lost = rig.lease(options());
     let io = lost.io.lock();
     rig.clock.sleep_through(LEASE);
-    let release = std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10)).join().unwrap());
-    assert_eq!(release.result.unwrap_err().lost_reason(), Some(LostReason::Expired));
+    let release = || std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10, &rig.pending)).join());
+    assert_eq!(release().unwrap().unwrap_err().lost_reason(), Some(LostReason::Expired));
     drop(io);
 }
 
@@ -413,7 +420,7 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
 fn a_registry_knows_the_living_and_forgets_the_dead() {
     let rig = Rig::start(1);
     let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
-    let leases = crate::lease::Leases::new(&ThreadQueues::new(clock), &Backlog::new(&rig.quorum));
+    let leases = crate::lease::Leases::new(&ThreadQueues::new(clock), &Pending::new(&rig.quorum));
     let inner = || {
         let now = rig.quorum.now();
         Arc::new(LeaseInner::granted(rig.start_of(granted(), options()), None, now))
@@ -440,7 +447,7 @@ fn local(rig: &Rig, inner: &LeaseInner) -> (Option<u32>, usize) {
 #[test]
 fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     let rig = Rig::start(1);
-    let mut inner = rig.lease(options());
+    let mut inner = Arc::into_inner(rig.lease(options())).unwrap();
     let renewed = |rig: &Rig| LocalHandover { since: rig.quorum.now().after(SECOND), count: 0 };
     inner.local = renewed(&rig);
     assert_eq!(local(&rig, &inner), (Some(1), 0));
@@ -457,7 +464,7 @@ fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
 #[test]
 fn a_chain_ends_with_a_pause() {
     let rig = Rig::start(1);
-    let mut inner = rig.lease(options());
+    let mut inner = Arc::into_inner(rig.lease(options())).unwrap();
     rig.clock.sleep_through(LONGEST_CHAIN * 2);
     assert_eq!(inner.pause(), None, "one hold is no chain");
     inner.origin.chain = inner.passed_chain();
@@ -471,7 +478,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let rig = Rig::start(1);
     let queues = ThreadQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
-    let mut inner = rig.lease(options());
+    let mut inner = Arc::into_inner(rig.lease(options())).unwrap();
     let kind = inner.protocol().kind();
     std::thread::scope(|scope| {
         let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Lease, LeaseInner, OnLost, call_handler, finish_all, log_end, revoke};
+use crate::lease::{Lease, LeaseInner, OnLost, Pending, call_handler, finish_all, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -70,8 +70,8 @@ pub struct MultiLockGuard<M = ThreadBound> {
 impl MultiLockGuard {
     pub(super) fn new(client: &Arc<ClientInner>, held: HeldMutexes) -> MultiLockGuard {
         let leases = held.guards.iter().map(|guard| Arc::downgrade(guard.inner())).collect();
-        let backlog = Arc::clone(&client.backlog);
-        let tracker = Arc::new(LossTracker { backlog, leases, state: parking_lot::Mutex::default() });
+        let pending = Arc::clone(&client.pending);
+        let tracker = Arc::new(LossTracker { pending, leases, state: parking_lot::Mutex::default() });
         for guard in &held.guards {
             let tracker = Arc::downgrade(&tracker);
             guard.on_lost(move |error| {
@@ -234,7 +234,7 @@ impl Drop for TrackerHandle {
 
 /// Makes the loss of one lease the loss of all leases of a guard.
 struct LossTracker {
-    backlog: Arc<Backlog>,
+    pending: Arc<Pending>,
     leases: Vec<Weak<LeaseInner>>,
     state: parking_lot::Mutex<LossState>,
 }
@@ -294,9 +294,9 @@ impl LossTracker {
     /// Releases the other leases in the background: the thread that noticed the loss may only have called `check`.
     fn release_the_rest(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        self.backlog.quorum.nodes.background().after(Duration::ZERO, move || {
+        self.pending.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.leases.iter().filter_map(Weak::upgrade).collect();
-            if let Some(error) = revoke(&this.backlog, held).unconfirmed.first() {
+            if let Some(error) = revoke(&this.pending, held).unconfirmed.first() {
                 log::warn!("{error}; the call is repeated in the background");
             }
         });

@@ -138,7 +138,7 @@ impl<const N: usize> Single<N> {
         }
     }
 
-    /// `Attempt::add_leftover_token`.
+    /// `Attempt::add_pending`.
     fn owe(&self, client: &mut Client) {
         if self.on(Rule::RollBack) {
             add(&mut client.owed, client.token);

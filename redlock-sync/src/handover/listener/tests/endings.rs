@@ -56,34 +56,39 @@ fn everything_ends_with_the_client() {
     eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
 }
 
-/// Returns a handler for late notifications of an ended wait, and the fencing tokens of the notifications that it got.
-fn ended() -> (OnLateNotification, Arc<Mutex<Vec<u64>>>) {
-    let came = Arc::new(Mutex::new(Vec::new()));
+/// A listener, and the waits and fencing tokens of the grants that came too late.
+fn with_late_grants(server: &Server) -> (Arc<Listener>, Arc<Mutex<Vec<(String, u64)>>>) {
+    let came: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
     let theirs = Arc::clone(&came);
-    (Box::new(move |notification| theirs.lock().push(notification.fence)), came)
+    let on_late = Box::new(move |wait: &str, grant: &Notification| theirs.lock().push((wait.to_owned(), grant.fence)));
+    (listener_with(std::iter::once(server.url()), on_late), came)
 }
 
 #[test]
-fn a_grant_to_a_wait_that_is_over_goes_to_its_handler() {
+fn a_grant_to_a_wait_that_is_over_comes_too_late() {
     let server = Server::start();
-    let listener = listener(server.url());
+    let (listener, came) = with_late_grants(&server);
     let (alive, subscription) = wait(&listener);
     let (over, plain) = (listener.begin(), listener.begin());
-    let (ended, came) = ended();
-    over.watch_ended(ended);
-    let (over, plain) = (over.number, plain.number);
-    for number in [over, plain, over, alive.number] {
+    over.outlive();
+    let numbers = [over.number, plain.number, over.number];
+    drop((over, plain));
+    for number in numbers.into_iter().chain([alive.number]) {
         assert!(notify(&server, &subscription, number));
     }
     assert_eq!(fence(alive.sleep(soon(), &Cancelling::default())), alive.number);
-    assert_eq!(*came.lock(), [over, over]);
+    eventually("they come", SOON, || came.lock().len() == 3);
+    let (mut late, mut sent) = (came.lock().clone(), numbers.map(|n| (subscription.wait_id(n).to_string(), n)));
+    late.sort_unstable();
+    sent.sort_unstable();
+    assert_eq!(late, sent);
     assert_eq!(alive.subscription(), Some(subscription));
 }
 
 #[test]
-fn what_was_kept_for_a_wait_goes_to_its_handler() {
+fn a_grant_that_a_wait_did_not_take_comes_too_late() {
     let server = Server::start();
-    let listener = listener(server.url());
+    let (listener, came) = with_late_grants(&server);
     let (alive, subscription) = wait(&listener);
     let over = listener.begin();
     let number = over.number;
@@ -91,20 +96,19 @@ fn what_was_kept_for_a_wait_goes_to_its_handler() {
         assert!(notify(&server, &subscription, number));
     }
     alive.sleep(soon(), &Cancelling::default());
-    let (ended, came) = ended();
-    over.watch_ended(ended);
-    assert_eq!(*came.lock(), [number]);
-    assert_eq!(over.take(), None);
+    over.outlive();
+    drop(over);
+    eventually("it comes", SOON, || *came.lock() == [(subscription.wait_id(number).to_string(), number)]);
 }
 
 #[test]
-fn with_the_last_wait_the_channel_of_its_ended_waits_ends() {
+fn with_the_last_wait_the_channel_of_those_that_outlive_it_ends() {
     let server = Server::start();
     let listener = listener(server.url());
     let mut channels = Vec::new();
     for _ in 0..2 {
         let (last, subscription) = wait(&listener);
-        last.watch_ended(ended().0);
+        last.outlive();
         assert_eq!(subscribers(&server), 1);
         drop(last);
         eventually("no connection listens there", SOON, || subscribers(&server) == 0);

@@ -47,9 +47,13 @@ fn soon() -> Tick {
     now().after(SOON)
 }
 
-fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
+fn listener_with(urls: impl Iterator<Item = String>, on_late_grant: OnLateGrant) -> Arc<Listener> {
     let settings = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
-    Listener::new(Arc::new(crate::tests::quorum(urls, settings, Arc::new(SystemClock))), Box::new(|_, _| {}))
+    Listener::new(Arc::new(crate::tests::quorum(urls, settings, Arc::new(SystemClock))), on_late_grant)
+}
+
+fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
+    listener_with(urls, Box::new(|_, _| {}))
 }
 
 fn listener(url: String) -> Arc<Listener> {

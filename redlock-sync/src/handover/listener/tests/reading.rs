@@ -101,17 +101,6 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
 }
 
 #[test]
-fn an_ended_wait_that_panics_does_so_too() {
-    let rig = Rig::new();
-    let (reader, over) = (rig.begin(), rig.begin());
-    rig.waiters.with(|table, _| table.watch_ended(over, Box::new(|_| panic!("told so"))));
-    rig.connect(["channel/2 5 300 0 0 abc k"]);
-    rig.subscription(reader);
-    thread::scope(|scope| assert!(scope.spawn(|| rig.waiters.sleep(reader, soon())).join().is_err()));
-    assert_eq!(rig.subscription(reader), None);
-}
-
-#[test]
 fn pauses_between_attempts_grow() {
     let rig = Rig::new();
     let wait = rig.begin();

@@ -9,22 +9,22 @@ fn revoke(rig: &Rig, inner: &Arc<LeaseInner>) -> Result<usize, Error> {
 }
 
 fn revoke_all(rig: &Rig, leases: Vec<Arc<LeaseInner>>) -> Result<usize, Error> {
-    let mut given_up = crate::lease::revoke(&Backlog::new(&rig.quorum), leases);
+    let mut given_up = crate::lease::revoke(&rig.pending, leases);
     given_up.unconfirmed.pop().map_or(Ok(given_up.keys.len()), Err)
 }
 
 #[test]
 fn a_lease_is_revoked_once() {
     let rig = Rig::start(1);
-    let inner = Arc::new(rig.lease(options()));
+    let inner = rig.lease(options());
     assert_eq!(revoke(&rig, &inner), Ok(1));
     assert_eq!(rig.servers[0].get(KEY), None);
     assert_eq!(revoke(&rig, &inner), Ok(0));
     assert_eq!(reason(&inner), Some(LostReason::Revoked));
-    let released = Arc::new(rig.lease(options()));
-    released.release(SECOND);
+    let released = rig.lease(options());
+    assert_eq!(rig.release(&released), Ok(()));
     assert_eq!(revoke(&rig, &released), Ok(0));
-    let unreachable = Arc::new(rig.lease(options()));
+    let unreachable = rig.lease(options());
     rig.proxies[0].refuse();
     assert!(matches!(revoke(&rig, &unreachable), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
     assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
@@ -35,7 +35,7 @@ fn all_that_is_revoked_is_released_at_once() {
     let rig = Rig::start(3);
     let lease = |name: &str, min_hold| {
         let start = rig.start_for(name, LockOptions { min_hold, ..options() });
-        Arc::new(rig.acquire(start))
+        rig.acquire(start)
     };
     let leases = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
     assert!(rig.servers.iter().all(|server| server.del("c")));
@@ -49,11 +49,9 @@ fn all_that_is_revoked_is_released_at_once() {
 #[test]
 fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
-    let inner = Arc::new(rig.lease(options()));
+    let inner = rig.lease(options());
     rig.proxies.iter().for_each(Proxy::refuse);
-    let release = inner.release(SECOND);
-    assert!(release.result.is_err());
-    inner.follow_up(&Backlog::new(&rig.quorum), &release);
+    assert!(rig.release(&inner).is_err());
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
@@ -62,13 +60,11 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
 #[test]
 fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_token() {
     let rig = Rig::start(3);
-    let inner = Arc::new(rig.lease(options()));
+    let inner = rig.lease(options());
     rig.proxies[2].refuse();
     // The failed extension makes the client leave the node out, so nothing is written to it.
     inner.extend(LEASE).unwrap();
-    let release = inner.release(SECOND);
-    assert!(release.result.is_ok() && !release.is_done && rig.servers[2].get(KEY).is_some());
-    inner.follow_up(&Backlog::new(&rig.quorum), &release);
+    assert!(rig.release(&inner).is_ok() && rig.servers[2].get(KEY).is_some());
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
@@ -86,9 +82,7 @@ fn a_release_is_repeated_for_a_node_to_which_a_late_copy_of_the_acquire_came() {
     let inner = Arc::new(LeaseInner::won(start, &ballot));
     rig.servers[2].set(KEY, &token);
     rig.proxies[2].refuse();
-    let release = inner.release(SECOND);
-    assert!(release.result.is_ok() && !release.is_done);
-    inner.follow_up(&Backlog::new(&rig.quorum), &release);
+    assert!(rig.release(&inner).is_ok());
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
@@ -96,39 +90,103 @@ fn a_release_is_repeated_for_a_node_to_which_a_late_copy_of_the_acquire_came() {
 #[test]
 fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
-    let backlog = Backlog::new(&rig.quorum);
+    let pending = &rig.pending;
     let release = |ends| {
         let id = rig.tokens.fresh(None).unwrap().0;
         let inner = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
-        PendingRelease::of_token(Arc::clone(inner.protocol()), id, ends, Vec::new())
+        PendingRelease::of_token(Arc::clone(inner.protocol()), inner.key.name(), id, ends, Vec::new())
     };
     let later = rig.quorum.now().after(LEASE);
-    backlog.add(release(rig.quorum.now()));
-    backlog.add(release(later));
+    pending.add(release(rig.quorum.now()));
+    pending.add(release(later));
     rig.proxies[0].wait_count("release", 1, SOON);
-    redlock_tests::eventually("no more is planned", SOON, || backlog.is_idle());
+    redlock_tests::eventually("no more is planned", SOON, || pending.is_idle());
     assert_eq!(rig.proxies[0].count("release"), 1, "both in one call, and one of them was over");
-    assert_eq!(backlog.close().len(), 0);
-    backlog.add(release(later));
-    assert!(backlog.is_idle());
+    assert_eq!(pending.close().len(), 0);
+    pending.add(release(later));
+    assert!(pending.is_idle());
 }
 
 #[test]
 fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     let rig = Rig::start(1);
     rig.proxies[0].refuse();
-    let backlog = Backlog::new(&rig.quorum);
-    let protocol = Arc::clone(&rig.start_for("many", options()).protocol);
+    let pending = &rig.pending;
+    let LeaseStart { protocol, key, .. } = rig.start_for("many", options());
     let later = rig.quorum.now().after(LEASE);
     for i in 0..4106_u64 {
         let id = LockId::from_server(&format!("{i}"));
         let ends = later.after(Duration::from_millis(i));
-        backlog.add(PendingRelease::of_token(Arc::clone(&protocol), id, ends, Vec::new()));
+        pending.add(PendingRelease::of_token(Arc::clone(&protocol), key.name(), id, ends, Vec::new()));
     }
-    let kept = backlog.close();
+    let kept = pending.close();
     assert_eq!(kept.len(), 4096);
     assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
+}
+
+#[test]
+fn an_attempt_names_the_latest_tokens_of_its_key_and_forgets_what_it_took_over() {
+    let rig = Rig::start(1);
+    rig.proxies[0].refuse();
+    let later = rig.quorum.now().after(LEASE);
+    let add = |key: &str, id: &str, ends| {
+        let LeaseStart { protocol, key, .. } = rig.start_for(key, options());
+        rig.pending.add(PendingRelease::of_token(protocol, key.name(), LockId::from_server(id), ends, vec![true]));
+    };
+    let named = || rig.pending.tokens(&KEY.into());
+    (0..20).for_each(|i| add(KEY, &format!("t{i}"), later));
+    add("other", "of another key", later);
+    let first = named();
+    assert_eq!(
+        first.iter().map(LockId::as_str).collect::<Vec<_>>(),
+        [12, 13, 14, 15, 16, 17, 18, 19].map(|i| format!("t{i}"))
+    );
+    // Another thread adds a token while the attempt that named the others is under way.
+    add(KEY, "later", later);
+    rig.pending.forget(&first);
+    assert_eq!(named().iter().filter(|id| first.contains(id)).count(), 0);
+    assert_eq!(named().last().map(LockId::as_str), Some("later"));
+    while rig.has_pending() {
+        rig.pending.forget(&named());
+    }
+    add(KEY, "old", rig.quorum.now());
+    assert!(!rig.has_pending());
+}
+
+/// The next thread of this process would otherwise be refused by a token of its own process.
+#[test]
+fn a_token_is_pending_before_the_next_thread_goes_on() {
+    let rig = Rig::start(1);
+    let queues = ThreadQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    let (name, inner): (Arc<str>, _) = (KEY.into(), rig.lease(options()));
+    let kind = inner.protocol().kind();
+    let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &options()) else { panic!() };
+    inner.keep_head(head);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let next = queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {});
+            matches!(next, QueueOutcome::Head(_)) && rig.has_pending()
+        });
+        redlock_tests::eventually("a thread waits", SOON, || {
+            inner.state.lock().head.as_ref().unwrap().has_successor(kind, &options())
+        });
+        rig.proxies[0].refuse();
+        assert!(rig.release(&inner).is_err());
+        assert!(next.join().unwrap());
+    });
+}
+
+/// Until then the key stays, and no other attempt may take the lock.
+#[test]
+fn a_token_under_a_minimum_hold_is_named_after_it() {
+    let rig = Rig::start(1);
+    let inner = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
+    rig.proxies[0].refuse();
+    assert!(rig.release(&inner).is_err());
+    assert!(!rig.has_pending());
+    rig.clock.sleep_through(LEASE / 2);
+    assert!(rig.has_pending());
 }
 
 /// A holder's own wait leaves the queue with the lock. Otherwise, a later release would grant the lock to a wait that
@@ -138,7 +196,7 @@ fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
     let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-    let inner = Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) }));
+    let inner = rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) });
     assert_eq!(revoke(&rig, &inner), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }
@@ -148,7 +206,7 @@ fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
     let rig = Rig::start(1);
     let lease = |name: &str| {
         let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-        Arc::new(rig.acquire(LeaseStart { origin, ..rig.start_for(name, options()) }))
+        rig.acquire(LeaseStart { origin, ..rig.start_for(name, options()) })
     };
     let leases = vec![lease("a"), lease("b")];
     assert!(rig.servers[0].del("a"));
@@ -172,5 +230,5 @@ fn a_refill_without_an_answer_may_still_be_executed() {
     });
     assert!(inner.acquire_may_run());
     held.release();
-    assert_eq!(inner.release(SECOND).result, Ok(()));
+    assert_eq!(rig.release(&inner), Ok(()));
 }

@@ -1,0 +1,440 @@
+//! The tokens of this client that a server may still have although no lease does, and the waits that a server queue may
+//! still have. Each comes here from a release that is not confirmed, a roll-back that is not, or a grant that came too
+//! late.
+//!
+//! The next attempt of this client for that key names these tokens, and takes the lock from them
+//! ([`Pending::tokens`]). So a late copy of its own call does not lock the client out. A token gets here only when no
+//! lease can come from it any more: its attempt has failed, its lease has ended, or its wait is over.
+//!
+//! The background repeats each release until a majority and each node that may have the token confirmed it, or until
+//! the lease has ended by itself. A majority is enough for the holder. But a node that was left out at that moment
+//! would keep the token until it expires, and could not vote for the next holders.
+//!
+//! Only releases are sent from here. They compare a token that is never used again, so a late or repeated call does no
+//! harm. All that are due are sent at the same time. A call that was sent and not answered can be sent once more when
+//! the client ends, or when it gives up all its locks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::inner::LeaseInner;
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
+use crate::lease::release_votes::{is_confirmed, is_gone_from};
+use crate::protocol::reply::{Released, Vote};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs, TypedCall};
+use crate::quorum::{Ballot, Quorum};
+use crate::sync::Mutex;
+use crate::token::LockId;
+
+/// Most tokens that one attempt names.
+const MOST_TOKENS: usize = 8;
+/// Most releases that are remembered. A further one replaces the release whose lease ends first.
+const MOST: usize = 4096;
+/// Most calls at the same time.
+const MOST_TOGETHER: usize = 512;
+/// The pause before the first repetition. Each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a background thread takes at most to handle what is left of releases, unless it gets no processor time.
+const LONGEST_HANDLING: Duration = Duration::from_secs(1);
+
+/// A token or a wait that a node may still have, and the release that has to be sent, or sent again.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingRelease {
+    pub(crate) protocol: Arc<dyn LeaseCalls>,
+    pub(crate) key: Arc<str>,
+    /// The token. `None` for a wait that is over.
+    pub(crate) id: Option<LockId>,
+    /// That wait, or the holder's own wait if it may still be in a queue.
+    pub(crate) wait: Option<Arc<str>>,
+    /// The end of a minimum hold: the key has to stay until then.
+    pub(crate) keep_until: Tick,
+    /// No node keeps the token for longer than this.
+    pub(crate) ends: Tick,
+    /// The lease whose release no majority confirmed, if there was a lease.
+    pub(crate) lease: Option<Arc<LeaseInner>>,
+    /// The nodes that may have the token.
+    pub(crate) may_have: Vec<bool>,
+    /// The background repeats the release. False if the release is confirmed but a copy of the acquire may still be
+    /// executed, and false if the release of a dropped guard is under way. Attempts name those tokens too.
+    pub(crate) repeats: bool,
+}
+
+impl PendingRelease {
+    /// The release of a token without a lease, a wait or a minimum hold.
+    pub(crate) fn of_token(
+        protocol: Arc<dyn LeaseCalls>,
+        key: &Arc<str>,
+        id: LockId,
+        ends: Tick,
+        may_have: Vec<bool>,
+    ) -> PendingRelease {
+        PendingRelease {
+            protocol,
+            key: Arc::clone(key),
+            id: Some(id),
+            wait: None,
+            keep_until: Tick::ZERO,
+            ends,
+            lease: None,
+            may_have,
+            repeats: true,
+        }
+    }
+
+    /// Removes a wait that is over. It names no token: that of a possible grant is unknown.
+    pub(crate) fn of_wait(
+        protocol: Arc<dyn LeaseCalls>,
+        key: &Arc<str>,
+        wait: &Arc<str>,
+        quorum: &Quorum,
+    ) -> PendingRelease {
+        let is_in_slots = quorum.nodes.are_in_slots();
+        // No grant lasts longer than the longest one. A queue lasts while its slot moves.
+        let longest = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
+        PendingRelease {
+            protocol,
+            key: Arc::clone(key),
+            id: None,
+            wait: Some(Arc::clone(wait)),
+            keep_until: Tick::ZERO,
+            ends: quorum.now().after(longest),
+            lease: None,
+            may_have: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
+            repeats: true,
+        }
+    }
+
+    /// The token or the wait. Each is unique.
+    fn name(&self) -> &str {
+        let wait = self.wait.as_deref().unwrap_or_default();
+        self.id.as_ref().map_or(wait, LockId::as_str)
+    }
+
+    fn call(&self, now: Tick) -> TypedCall<Released> {
+        self.protocol.release(&ReleaseArgs {
+            id: self.id.as_ref(),
+            keep: self.keep_until.since(now),
+            wait: self.wait.as_deref(),
+            next: Next::Anybody,
+        })
+    }
+
+    fn is_done(&self, ballot: &Ballot<Released>) -> bool {
+        is_confirmed(ballot) && is_gone_from(&self.may_have, ballot)
+    }
+
+    /// False while a round of its lease is under way, which may set the token once more. No other one begins.
+    fn is_free(&self) -> bool {
+        self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
+    }
+
+    /// The token, if an attempt may take the lock from it.
+    fn token(&self, now: Tick) -> Option<&LockId> {
+        self.id.as_ref().filter(|_| self.keep_until <= now && now < self.ends && self.is_free())
+    }
+}
+
+type Unconfirmed = (PendingRelease, Option<Ballot<Released>>);
+
+/// True for a token if no majority said that it is gone.
+fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
+    one.id.is_some() && !ballot.as_ref().is_some_and(is_confirmed)
+}
+
+/// Sends all of these together. Returns those that are not done, each with what the nodes answered, if they were asked.
+fn send_releases(quorum: &Quorum, all: Vec<PendingRelease>, by: Tick) -> Vec<Unconfirmed> {
+    // A round of a lease that is under way could set its token again after the release.
+    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(PendingRelease::is_free);
+    let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
+    for batch in due.chunks(MOST_TOGETHER) {
+        let now = quorum.now();
+        let calls: Vec<_> = batch.iter().map(|one| one.call(now)).collect();
+        // Sent at the same time. So a server that begins to hang now has all of them when it goes on.
+        for (one, ballot) in batch.iter().zip(quorum.rounds(&calls, by)) {
+            left.extend((!one.is_done(&ballot)).then(|| (one.clone(), Some(ballot))));
+        }
+    }
+    left
+}
+
+/// Locks that were released although their guards live.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    pub(crate) keys: Vec<String>,
+    /// One error for each release that no majority confirmed.
+    pub(crate) unconfirmed: Vec<Error>,
+}
+
+/// The pending releases of one client.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) quorum: Arc<Quorum>,
+    list: Mutex<PendingList>,
+    /// The length of the list. Usually it is empty, and then an attempt need not lock it.
+    len: AtomicUsize,
+    /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
+    unanswered: AtomicUsize,
+    /// The answered releases whose observers have not been called yet.
+    unobserved: AtomicUsize,
+}
+
+/// If more answered releases of dropped guards wait for the observers, drops wait as well.
+const MAX_UNOBSERVED: usize = 64;
+
+/// A release whose outcome is unknown. When this is dropped, the outcome is known or the release is in the list.
+#[derive(Debug)]
+pub(in crate::lease) struct UnansweredRelease {
+    pub(in crate::lease) pending: Arc<Pending>,
+    is_answered: bool,
+}
+
+impl UnansweredRelease {
+    pub(in crate::lease) fn answered(&mut self) {
+        self.is_answered = true;
+        self.pending.unobserved.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for UnansweredRelease {
+    fn drop(&mut self) {
+        if self.is_answered {
+            self.pending.unobserved.fetch_sub(1, Ordering::Relaxed);
+        }
+        // After the release was confirmed or added to the list. Pairs with `await_outcomes`.
+        self.pending.unanswered.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug, Default)]
+struct PendingList {
+    all: Vec<PendingRelease>,
+    /// A repetition is planned or under way.
+    is_planned: bool,
+    /// The last release that was added has replaced another one.
+    is_overflowing: bool,
+    is_closed: bool,
+}
+
+impl Pending {
+    pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Pending> {
+        Arc::new(Pending {
+            quorum: Arc::clone(quorum),
+            list: Mutex::default(),
+            len: AtomicUsize::new(0),
+            unanswered: AtomicUsize::new(0),
+            unobserved: AtomicUsize::new(0),
+        })
+    }
+
+    // --- the tokens that an attempt names ----------------------------------------------------------------------------
+
+    /// The tokens from which the next attempt for this key may take the lock: the latest ones, if there are many.
+    pub(crate) fn tokens(&self, key: &Arc<str>) -> Vec<LockId> {
+        // Read without the lock under which `change` stores it. A thread has added its own token before its next
+        // attempt, and before it wakes another thread.
+        if self.len.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let (now, list) = (self.quorum.now(), self.list.lock());
+        let of_key = list.all.iter().rev().filter(|one| one.key == *key);
+        let mut tokens: Vec<_> = of_key.filter_map(|one| one.token(now).cloned()).take(MOST_TOKENS).collect();
+        tokens.reverse();
+        tokens
+    }
+
+    /// Forgets tokens, once every node has executed an attempt that named them. Another thread may have added one since.
+    pub(crate) fn forget(&self, named: &[LockId]) {
+        self.change(|list| list.remove(|one| one.id.as_ref().is_some_and(|id| named.contains(id))));
+    }
+
+    /// Changes the list. What is removed from it is returned, and so dropped without the lock: a lease can be the last
+    /// owner of what its handlers have captured.
+    fn change<R>(&self, change: impl FnOnce(&mut PendingList) -> R) -> R {
+        let mut list = self.list.lock();
+        let result = change(&mut list);
+        self.len.store(list.all.len(), Ordering::SeqCst);
+        result
+    }
+
+    // --- releases for which no thread waits --------------------------------------------------------------------------
+
+    /// Counts a release for which no thread waits.
+    pub(in crate::lease) fn count_unanswered(self: &Arc<Self>) -> UnansweredRelease {
+        // Before the release is sent. Pairs with `await_outcomes`.
+        self.unanswered.fetch_add(1, Ordering::SeqCst);
+        UnansweredRelease { pending: Arc::clone(self), is_answered: false }
+    }
+
+    /// Waits while observers are too slow for the rate at which guards are dropped, until `by` at the latest. A server
+    /// that hangs answers no release, so it leads to no such wait.
+    pub(in crate::lease) fn wait_for_observers(&self, by: Tick) {
+        while self.unobserved.load(Ordering::Relaxed) > MAX_UNOBSERVED && self.quorum.now() < by {
+            self.quorum.clock.sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the outcome of all counted releases is known, for a node timeout at most.
+    pub(crate) fn await_outcomes(&self) {
+        // Pairs with `count_unanswered` and the drop of `UnansweredRelease`: after zero is read, each counted release is confirmed
+        // or in the list. Otherwise `ClientInner::end` could miss one.
+        let are_known = || self.unanswered.load(Ordering::SeqCst) == 0;
+        if are_known() {
+            return;
+        }
+        self.quorum.nodes.finish(self.quorum.round_deadline());
+        // The others are about to be added to the list.
+        let by = self.quorum.now().after(LONGEST_HANDLING);
+        while !are_known() && self.quorum.now() < by {
+            self.quorum.clock.sleep(Duration::from_millis(1));
+        }
+    }
+
+    // --- releases that are sent now ----------------------------------------------------------------------------------
+
+    /// Sends all of these together, for two node timeouts at most. Returns an error for each that no majority
+    /// confirmed, and all that are not done by then.
+    pub(in crate::lease) fn release_now(&self, all: Vec<PendingRelease>) -> (Vec<Error>, Vec<PendingRelease>) {
+        let quorum = &self.quorum;
+        let (by, pause) = (quorum.now().after(quorum.settings.two_rounds()), quorum.settings.resend_pause());
+        let mut left = send_releases(quorum, all, quorum.round_deadline());
+        let mut confirmed = Vec::new();
+        loop {
+            // A majority confirmed these releases: no error is reported.
+            confirmed.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
+            if left.is_empty() || quorum.now().after(pause) >= by {
+                break;
+            }
+            quorum.clock.sleep(pause);
+            let again = left.into_iter().map(|(one, _)| one).collect();
+            left = send_releases(quorum, again, quorum.round_deadline().min(by));
+        }
+        // A round can leave out a server that is known to hang. This writes to it while it still has a connection. When
+        // the server continues, it executes the first 16 KB of them at least, even if this process has ended by then.
+        let has_unsent = |ballot: &Ballot<Released>| ballot.votes.iter().any(Vote::is_unsent);
+        for (one, _) in left.iter().filter(|(_, ballot)| ballot.as_ref().is_some_and(has_unsent)) {
+            quorum.post(&one.call(quorum.now()), |_| ());
+        }
+        let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
+        let errors = left.iter().filter_map(error).collect();
+        (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())
+    }
+
+    // --- the list ----------------------------------------------------------------------------------------------------
+
+    /// Adds a release, which is repeated soon.
+    pub(crate) fn add(self: &Arc<Self>, release: PendingRelease) {
+        self.change(|list| {
+            if list.is_closed {
+                return vec![release];
+            }
+            let removed = list.add(release, self.quorum.now());
+            // If no thread can be started, the next release tries again.
+            list.is_planned = list.is_planned || list.has_repeats() && self.plan(FIRST_PAUSE);
+            removed
+        });
+    }
+
+    /// Adds a release that was never sent, and sends it in the background.
+    pub(crate) fn add_unsent(self: &Arc<Self>, release: PendingRelease) {
+        let (this, first) = (Arc::clone(self), release.clone());
+        self.add(release);
+        self.quorum.nodes.background().after(Duration::ZERO, move || this.send(&[first]));
+    }
+
+    #[cfg(test)]
+    pub(in crate::lease) fn is_idle(&self) -> bool {
+        !self.list.lock().is_planned
+    }
+
+    /// Returns what is still to be released, and forgets it.
+    pub(crate) fn take(&self) -> Vec<PendingRelease> {
+        let mut all = self.change(|list| std::mem::take(&mut list.all));
+        all.retain(|one| one.repeats);
+        all
+    }
+
+    /// Like [`take`](Pending::take). Further releases are not remembered.
+    pub(crate) fn close(&self) -> Vec<PendingRelease> {
+        self.list.lock().is_closed = true;
+        self.take()
+    }
+
+    /// The planned call keeps this alive: a guard may be the last owner of its client. Returns false if no thread can
+    /// be started.
+    fn plan(self: &Arc<Self>, pause: Duration) -> bool {
+        let this = Arc::clone(self);
+        self.quorum.nodes.background().after(pause, move || this.repeat(pause))
+    }
+
+    /// A release stays in the list while it is sent. So `close` returns all of them, and the list is bounded as a
+    /// whole.
+    fn repeat(self: &Arc<Self>, pause: Duration) {
+        self.send_all();
+        self.change(|list| {
+            list.is_planned = list.has_repeats() && self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
+        });
+    }
+
+    /// For a client that ends, since its process may end next. Sends once more what failed.
+    pub(in crate::lease) fn finish(self: &Arc<Self>) {
+        self.await_outcomes();
+        if self.list.lock().has_repeats() {
+            self.send_all();
+        }
+    }
+
+    fn send_all(&self) {
+        self.change(|list| list.expire(self.quorum.now()));
+        let due: Vec<_> = self.list.lock().all.iter().filter(|one| one.repeats).cloned().collect();
+        self.send(&due);
+    }
+
+    /// Sends these releases, and removes those that are done.
+    fn send(&self, due: &[PendingRelease]) {
+        let left = send_releases(&self.quorum, due.to_vec(), self.quorum.round_deadline());
+        let left: HashSet<&str> = left.iter().map(|(one, _)| one.name()).collect();
+        let done: HashSet<&str> = due.iter().map(PendingRelease::name).filter(|name| !left.contains(name)).collect();
+        self.change(|list| list.remove(|one| done.contains(one.name())));
+    }
+}
+
+impl PendingList {
+    /// Adds one, unless it is there. A full list drops the release whose lease ends first: its key is the first to
+    /// expire. Returns what was removed.
+    fn add(&mut self, release: PendingRelease, now: Tick) -> Vec<PendingRelease> {
+        if let Some(other) = self.all.iter_mut().find(|other| other.name() == release.name()) {
+            return vec![if other.repeats { release } else { std::mem::replace(other, release) }];
+        }
+        self.all.push(release);
+        let mut removed = self.expire(now);
+        let is_full = self.all.len() > MOST;
+        if is_full && let Some(first) = (0..self.all.len()).min_by_key(|&i| self.all.get(i).map(|one| one.ends)) {
+            removed.push(self.all.remove(first));
+        }
+        if is_full && !self.is_overflowing {
+            log::warn!(
+                "more than {MOST} releases are not confirmed, so some are not repeated; \
+                 their locks stay taken until their leases end"
+            );
+        }
+        self.is_overflowing = is_full;
+        removed
+    }
+
+    fn expire(&mut self, now: Tick) -> Vec<PendingRelease> {
+        self.remove(|one| one.ends <= now)
+    }
+
+    fn remove(&mut self, which: impl Fn(&PendingRelease) -> bool) -> Vec<PendingRelease> {
+        self.all.extract_if(.., |one| which(one)).collect()
+    }
+
+    fn has_repeats(&self) -> bool {
+        self.all.iter().any(|one| one.repeats)
+    }
+}
