@@ -9,16 +9,15 @@
 //! (`ClientInner::has_own_token`).
 //!
 //! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
-//! Otherwise the token becomes a [pending](super::pending) one. A background thread concludes the release like that of
-//! any other guard: it logs a loss and calls the observers. It calls no loss handlers, since they are gone with the
+//! Otherwise the token becomes a pending one (`inner/pending.rs`). A background thread concludes the release like that
+//! of any other guard: it logs a loss and calls the observers. It calls no loss handlers, since they are gone with the
 //! guard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
-use super::inner::{LeaseInner, PreparedRelease, ReleaseOutcome};
-use super::pending::UnansweredRelease;
+use super::inner::{LeaseInner, PreparedRelease, ReleaseOutcome, UnansweredRelease};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::observer::Event;
@@ -82,7 +81,7 @@ impl DroppedLock {
             return;
         }
         if let Some(pending) = self.inner.pending(&self.release, &ballot) {
-            self.unanswered.pending.add(pending);
+            self.unanswered.pending.add(*pending);
         }
         self.unanswered.answered();
         let quorum = Arc::clone(&self.inner.quorum);

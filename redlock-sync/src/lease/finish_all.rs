@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Lease;
-use super::inner::LeaseInner;
-use super::pending::{GivenUp, Pending, PendingRelease};
+use super::inner::{GivenUp, LeaseInner, Pending, PendingRelease};
 use crate::error::Error;
 use crate::quorum::Quorum;
 

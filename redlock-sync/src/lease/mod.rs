@@ -7,17 +7,15 @@
 //!    renewal thread share it.
 //! 5. [`renewal`]: the renewal threads. No other file starts one.
 //! 6. [`observed`]: the events that observers get.
-//! 7. [`pending`]: the tokens that a server may still have although no lease does.
-//! 8. [`finish_all`]: the end of several leases in one round trip.
-//! 9. [`dropped`]: the release of a dropped guard, which does not wait.
-//! 10. [`Lease`], in this file: what users see, and the one way in which a lease ends.
+//! 7. [`finish_all`]: the end of several leases in one round trip.
+//! 8. [`dropped`]: the release of a dropped guard, which does not wait.
+//! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
 mod dropped;
 pub(crate) mod expiry;
 mod finish_all;
 mod inner;
 mod observed;
-mod pending;
 mod release_votes;
 mod renewal;
 mod state;
@@ -30,8 +28,7 @@ use std::{fmt, io};
 
 pub(crate) use self::dropped::log_end;
 pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
-pub(crate) use self::inner::{LeaseInner, LeaseStart, Origin, call_handler};
-pub(crate) use self::pending::{GivenUp, Pending, PendingRelease};
+pub(crate) use self::inner::{GivenUp, LeaseInner, LeaseStart, Origin, Pending, PendingRelease, call_handler};
 pub use self::state::LeaseState;
 pub(crate) use self::state::OnLost;
 

@@ -136,8 +136,8 @@ impl ListenerWait {
     }
 
     /// Says that this wait may be in a server queue after its end. While other threads wait, later grants to it go to
-    /// [`OnLateGrant`]. When no thread waits any more, the connection is closed, and the next one has a new channel. The
-    /// servers then find that no connection receives messages on the old channel, and skip such waits.
+    /// [`OnLateGrant`]. When no thread waits any more, the connection is closed, and the next one has a new channel.
+    /// The servers then find that no connection receives messages on the old channel, and skip such waits.
     pub(crate) fn outlive(&self) {
         self.listener.waiters.with(|table, _| table.outlive(self.number));
     }

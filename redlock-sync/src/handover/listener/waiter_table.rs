@@ -132,8 +132,8 @@ pub(crate) struct WaiterTable {
     pub(super) connection: ConnectionState,
     /// The channel that is subscribed, or will be.
     pub(crate) channel: Option<Arc<str>>,
-    /// A wait of this channel is over, and may still be in a server queue.
-    has_outlived: bool,
+    /// Number of waits of this channel that are over, and may still be in a server queue.
+    outlived: usize,
     /// Raised by each subscription that is confirmed or refused.
     changes: u64,
     is_refused: bool,
@@ -171,8 +171,8 @@ impl WaiterTable {
         self.last_number
     }
 
-    /// Says that the wait may be in a server queue after its end. Then grants that it has not taken, and later ones, are
-    /// released.
+    /// Says that the wait may be in a server queue after its end. Then grants that it has not taken, and later ones,
+    /// are released.
     pub(crate) fn outlive(&mut self, number: u64) {
         if let Some(wait) = self.waits.get_mut(&number) {
             wait.outlives = true;
@@ -184,7 +184,7 @@ impl WaiterTable {
         let Some(wait) = self.waits.remove(&number) else { return };
         self.stop_sleeping(number);
         if let Some(channel) = self.channel.clone().filter(|_| wait.outlives) {
-            self.has_outlived = true;
+            self.outlived += 1;
             wait.notifications.into_iter().for_each(|notification| self.late_grant(&channel, number, notification));
         }
         if self.waits.is_empty() {
@@ -441,7 +441,7 @@ impl WaiterTable {
     /// releases skip the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
-        if std::mem::take(&mut self.has_outlived) {
+        if std::mem::take(&mut self.outlived) > 0 {
             self.channel = None;
             self.close_connection();
         }

@@ -9,13 +9,15 @@
 //! 2. [`fence`]: fencing tokens.
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
-//! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
+//! 5. [`pending`]: the tokens that a server may still have although no lease does.
+//! 6. [`passing`]: the hand-over to the next thread of this process.
+//! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
 mod fence;
 mod joint;
 mod loss;
 mod passing;
+mod pending;
 mod release;
 #[cfg(test)]
 #[allow(
@@ -29,6 +31,8 @@ mod tests;
 
 pub(crate) use self::loss::call_handler;
 use self::loss::reason_of;
+pub(super) use self::pending::UnansweredRelease;
+pub(crate) use self::pending::{GivenUp, Pending, PendingRelease};
 pub(super) use self::release::PreparedRelease;
 
 use std::fmt;
@@ -37,7 +41,6 @@ use std::time::Duration;
 
 use super::Lease;
 use super::expiry::VoteExpiry;
-use super::pending::PendingRelease;
 use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
@@ -122,7 +125,7 @@ pub(crate) struct ReleaseOutcome {
     /// The lease was not lost before, as far as was known.
     pub(crate) is_orderly: bool,
     /// What a node may still have, although the lease is over.
-    pub(crate) pending: Option<PendingRelease>,
+    pub(crate) pending: Option<Box<PendingRelease>>,
 }
 
 impl LeaseInner {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::loss::reason_of;
+use super::pending::{Pending, PendingRelease};
 use super::{LeaseInner, ReleaseOutcome, RoundState};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::pending::{Pending, PendingRelease};
 use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::protocol::TypedCall;
@@ -107,17 +107,19 @@ impl LeaseInner {
         self: &Arc<Self>,
         release: &PreparedRelease,
         ballot: &Ballot<Released>,
-    ) -> Option<PendingRelease> {
+    ) -> Option<Box<PendingRelease>> {
         let has_majority = is_confirmed(ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
         let is_confirmed = has_majority && is_gone_from(&release.may_have, ballot);
-        (!is_confirmed || release.acquire_may_run || ballot.duplicate).then(|| PendingRelease {
-            // Then the end of the client does not wait for the other nodes.
-            lease: (!has_majority).then(|| Arc::clone(self)),
-            may_have: release.may_have.to_vec(),
-            repeats: !is_confirmed,
-            ..self.pending_release()
+        (!is_confirmed || release.acquire_may_run || ballot.duplicate).then(|| {
+            Box::new(PendingRelease {
+                // With a majority, the end of the client does not wait for the other nodes.
+                lease: (!has_majority).then(|| Arc::clone(self)),
+                may_have: release.may_have.to_vec(),
+                repeats: !is_confirmed,
+                ..self.pending_release()
+            })
         })
     }
 
@@ -157,7 +159,7 @@ impl LeaseInner {
     /// Everything after the call. Never with `io` of a lease held, since handlers are called.
     pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, pending: &Arc<Pending>) -> Result<(), Error> {
         // Before the next thread goes on: its attempt names the token.
-        release.pending.into_iter().for_each(|one| pending.add(one));
+        release.pending.into_iter().for_each(|one| pending.add(*one));
         self.release_queue_head();
         self.tell_loss();
         // The lock was lost before, and that is noticed only now.
@@ -183,7 +185,7 @@ impl LeaseInner {
             LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
-        ReleaseOutcome { result: Err(error), is_orderly, pending: Some(self.pending_release()) }
+        ReleaseOutcome { result: Err(error), is_orderly, pending: Some(Box::new(self.pending_release())) }
     }
 
     /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
@@ -279,6 +281,11 @@ impl LeaseInner {
         }
         // In the meantime its guard may have ended, or handed the lock over: then the token is not ours to release.
         self.end(LeaseState::Lost(LostReason::Revoked), self.quorum.now()).is_live()
+    }
+
+    /// True if it was revoked. Its guard may live.
+    pub(in crate::lease) fn is_revoked(&self) -> bool {
+        self.state.lock().now == LeaseState::Lost(LostReason::Revoked)
     }
 
     /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.

@@ -56,9 +56,11 @@ fn everything_ends_with_the_client() {
     eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
 }
 
-/// A listener, and the waits and fencing tokens of the grants that came too late.
-fn with_late_grants(server: &Server) -> (Arc<Listener>, Arc<Mutex<Vec<(String, u64)>>>) {
-    let came: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
+/// The waits and fencing tokens of the grants that came too late.
+type LateGrants = Arc<Mutex<Vec<(String, u64)>>>;
+
+fn with_late_grants(server: &Server) -> (Arc<Listener>, LateGrants) {
+    let came = LateGrants::default();
     let theirs = Arc::clone(&came);
     let on_late = Box::new(move |wait: &str, grant: &Notification| theirs.lock().push((wait.to_owned(), grant.fence)));
     (listener_with(std::iter::once(server.url()), on_late), came)

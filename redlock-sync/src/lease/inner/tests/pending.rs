@@ -28,6 +28,7 @@ fn a_lease_is_revoked_once() {
     rig.proxies[0].refuse();
     assert!(matches!(revoke(&rig, &unreachable), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
     assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
+    assert!(!rig.has_pending(), "its guard may live, so no attempt names its token");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::inner::LeaseInner;
+use super::LeaseInner;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
@@ -133,9 +133,10 @@ impl PendingRelease {
         self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
     }
 
-    /// The token, if an attempt may take the lock from it.
+    /// The token, if an attempt may take the lock from it. Not that of a lock that was revoked: its guard may live.
     fn token(&self, now: Tick) -> Option<&LockId> {
-        self.id.as_ref().filter(|_| self.keep_until <= now && now < self.ends && self.is_free())
+        let is_revoked = self.lease.as_ref().is_some_and(|inner| inner.is_revoked());
+        self.id.as_ref().filter(|_| !is_revoked && self.keep_until <= now && now < self.ends && self.is_free())
     }
 }
 
@@ -247,7 +248,8 @@ impl Pending {
         tokens
     }
 
-    /// Forgets tokens, once every node has executed an attempt that named them. Another thread may have added one since.
+    /// Forgets tokens, once every node has executed an attempt that named them. Another thread may have added one
+    /// since.
     pub(crate) fn forget(&self, named: &[LockId]) {
         self.change(|list| list.remove(|one| one.id.as_ref().is_some_and(|id| named.contains(id))));
     }
@@ -280,8 +282,8 @@ impl Pending {
 
     /// Waits until the outcome of all counted releases is known, for a node timeout at most.
     pub(crate) fn await_outcomes(&self) {
-        // Pairs with `count_unanswered` and the drop of `UnansweredRelease`: after zero is read, each counted release is confirmed
-        // or in the list. Otherwise `ClientInner::end` could miss one.
+        // Pairs with `count_unanswered` and the drop of `UnansweredRelease`: after zero is read, each counted release
+        // is confirmed or in the list. Otherwise `ClientInner::end` could miss one.
         let are_known = || self.unanswered.load(Ordering::SeqCst) == 0;
         if are_known() {
             return;
