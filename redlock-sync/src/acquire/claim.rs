@@ -306,6 +306,7 @@ fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockI
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let ends = quorum.now().after(lease);
         let key = request.tasks.due.name();
-        client.pending.add(PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]));
+        let pending = PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]);
+        client.pending.add(PendingRelease { names: false, ..pending });
     }
 }

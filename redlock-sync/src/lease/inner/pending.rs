@@ -59,8 +59,10 @@ pub(crate) struct PendingRelease {
     pub(crate) lease: Option<Arc<LeaseInner>>,
     /// The nodes that may have the token.
     pub(crate) may_have: Vec<bool>,
-    /// The background repeats the release. False if the release is confirmed but a copy of the acquire may still be
-    /// executed, and false if the release of a dropped guard is under way. Attempts name those tokens too.
+    /// The next attempt names the token. False once all nodes have executed an attempt that did, and for a revoked
+    /// lock, whose guard may live.
+    pub(crate) names: bool,
+    /// The background repeats the release. False once it is confirmed, and while that of a dropped guard is under way.
     pub(crate) repeats: bool,
 }
 
@@ -82,6 +84,7 @@ impl PendingRelease {
             ends,
             lease: None,
             may_have,
+            names: true,
             repeats: true,
         }
     }
@@ -105,6 +108,7 @@ impl PendingRelease {
             ends: quorum.now().after(longest),
             lease: None,
             may_have: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
+            names: false,
             repeats: true,
         }
     }
@@ -133,10 +137,9 @@ impl PendingRelease {
         self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
     }
 
-    /// The token, if an attempt may take the lock from it. Not that of a lock that was revoked: its guard may live.
+    /// The token, if an attempt may take the lock from it.
     fn token(&self, now: Tick) -> Option<&LockId> {
-        let is_revoked = self.lease.as_ref().is_some_and(|inner| inner.is_revoked());
-        self.id.as_ref().filter(|_| !is_revoked && self.keep_until <= now && now < self.ends && self.is_free())
+        self.id.as_ref().filter(|_| self.names && self.keep_until <= now && now < self.ends && self.is_free())
     }
 }
 
@@ -248,10 +251,14 @@ impl Pending {
         tokens
     }
 
-    /// Forgets tokens, once every node has executed an attempt that named them. Another thread may have added one
-    /// since.
+    /// Stops naming tokens, once every node has executed an attempt that named them. Their releases are still repeated:
+    /// a late copy of an acquire may set a token again.
     pub(crate) fn forget(&self, named: &[LockId]) {
-        self.change(|list| list.remove(|one| one.id.as_ref().is_some_and(|id| named.contains(id))));
+        self.change(|list| {
+            let is_named = |one: &&mut PendingRelease| one.id.as_ref().is_some_and(|id| named.contains(id));
+            list.all.iter_mut().filter(is_named).for_each(|one| one.names = false);
+            list.remove_idle()
+        });
     }
 
     /// Changes the list. What is removed from it is returned, and so dropped without the lock: a lease can be the last
@@ -396,44 +403,49 @@ impl Pending {
         self.send(&due);
     }
 
-    /// Sends these releases, and removes those that are done.
+    /// Sends these releases. Those that are done are not repeated any more. Attempts go on naming their tokens, which a
+    /// late copy of an acquire may set again.
     fn send(&self, due: &[PendingRelease]) {
         let left = send_releases(&self.quorum, due.to_vec(), self.quorum.round_deadline());
         let left: HashSet<&str> = left.iter().map(|(one, _)| one.name()).collect();
         let done: HashSet<&str> = due.iter().map(PendingRelease::name).filter(|name| !left.contains(name)).collect();
-        self.change(|list| list.remove(|one| done.contains(one.name())));
+        self.change(|list| {
+            list.all.iter_mut().filter(|one| done.contains(one.name())).for_each(|one| one.repeats = false);
+            list.remove_idle()
+        });
     }
 }
 
 impl PendingList {
-    /// Adds one, unless it is there. A full list drops the release whose lease ends first: its key is the first to
-    /// expire. Returns what was removed.
+    /// Adds one, unless it is there. A full list drops one that is not repeated, or else the one that ends first: its
+    /// key is the first to expire. Returns what was removed.
     fn add(&mut self, release: PendingRelease, now: Tick) -> Vec<PendingRelease> {
         if let Some(other) = self.all.iter_mut().find(|other| other.name() == release.name()) {
             return vec![if other.repeats { release } else { std::mem::replace(other, release) }];
         }
         self.all.push(release);
         let mut removed = self.expire(now);
-        let is_full = self.all.len() > MOST;
-        if is_full && let Some(first) = (0..self.all.len()).min_by_key(|&i| self.all.get(i).map(|one| one.ends)) {
-            removed.push(self.all.remove(first));
-        }
+        let worth = |i: &usize| self.all.get(*i).map(|one| (one.repeats, one.ends));
+        let first = (0..self.all.len()).filter(|_| self.all.len() > MOST).min_by_key(worth);
+        let lost = first.map(|first| self.all.remove(first));
+        let is_full = lost.as_ref().is_some_and(|one| one.repeats);
         if is_full && !self.is_overflowing {
             log::warn!(
                 "more than {MOST} releases are not confirmed, so some are not repeated; \
                  their locks stay taken until their leases end"
             );
         }
+        removed.extend(lost);
         self.is_overflowing = is_full;
         removed
     }
 
     fn expire(&mut self, now: Tick) -> Vec<PendingRelease> {
-        self.remove(|one| one.ends <= now)
+        self.all.extract_if(.., |one| one.ends <= now).collect()
     }
 
-    fn remove(&mut self, which: impl Fn(&PendingRelease) -> bool) -> Vec<PendingRelease> {
-        self.all.extract_if(.., |one| which(one)).collect()
+    fn remove_idle(&mut self) -> Vec<PendingRelease> {
+        self.all.extract_if(.., |one| !one.names && !one.repeats).collect()
     }
 
     fn has_repeats(&self) -> bool {

@@ -283,11 +283,6 @@ impl LeaseInner {
         self.end(LeaseState::Lost(LostReason::Revoked), self.quorum.now()).is_live()
     }
 
-    /// True if it was revoked. Its guard may live.
-    pub(in crate::lease) fn is_revoked(&self) -> bool {
-        self.state.lock().now == LeaseState::Lost(LostReason::Revoked)
-    }
-
     /// The error for a release that no majority confirmed. `ballot` is what the nodes answered.
     pub(crate) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
         Error::Unconfirmed {
@@ -308,7 +303,10 @@ impl LeaseInner {
 
     /// The release to repeat, for a lease whose release was not confirmed.
     pub(crate) fn pending_release(self: &Arc<Self>) -> PendingRelease {
-        let keep_until = self.state.lock().keep_until;
+        let (keep_until, names) = {
+            let state = self.state.lock();
+            (state.keep_until, state.now != LeaseState::Lost(LostReason::Revoked))
+        };
         PendingRelease {
             protocol: Arc::clone(self.protocol()),
             key: Arc::clone(self.key.name()),
@@ -318,6 +316,7 @@ impl LeaseInner {
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
             may_have: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.may_have.to_vec()),
+            names,
             repeats: true,
         }
     }
