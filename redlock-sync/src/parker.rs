@@ -1,0 +1,83 @@
+//! Threads that sleep until something changes.
+//!
+//! Why no wake-up is lost. A thread looks at its cell, and at what can cancel its sleep, while it has the mutex. The
+//! condition variable frees the mutex in the same step in which the sleep begins. Who changes the cell does so with the
+//! mutex, and then notifies. Who cancels marks the [`Cancel`] first; then it takes the mutex once, and notifies. So each
+//! of them has the mutex before the look, which then sees the change, or after the begin of the sleep, which the
+//! notification then ends. A sleep is registered with its `Cancel` before the look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::Cancel;
+use crate::clock::{Clock, Tick};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// The longest sleep until a thread looks at the clock again. Condition variables do not count the time for which the
+/// machine is suspended. The clock of leases does.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// A cell, for whose changes threads sleep.
+#[derive(Debug)]
+pub(crate) struct Parker<T> {
+    cell: Mutex<T>,
+    changed: Arc<Condvar>,
+}
+
+impl<T> Parker<T> {
+    pub(crate) fn new(cell: T) -> Arc<Parker<T>> {
+        Arc::new(Parker { cell: Mutex::new(cell), changed: Arc::new(Condvar::new()) })
+    }
+
+    /// The cell, for a look at it, or for a change that has to wake no thread.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.cell.lock()
+    }
+
+    /// Like [`lock`](Parker::lock), for a forked child: there a thread that does not exist can have the mutex.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.cell.try_lock()
+    }
+
+    /// Changes the cell, and wakes the threads that sleep. The mutex is free by then, so they do not wait for it.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.cell.lock());
+        self.changed.notify_all();
+        result
+    }
+
+    /// Sleeps until `ready` finds in the cell what it wants. `None` if one of these is cancelled before that, or if the
+    /// time has come.
+    pub(crate) fn wait<R>(
+        self: &Arc<Self>,
+        clock: &dyn Clock,
+        until: Tick,
+        cancels: &[Option<&Cancel>],
+        mut ready: impl FnMut(&mut T) -> Option<R>,
+    ) -> Option<R>
+    where
+        T: Send + 'static,
+    {
+        let register = |cancel: &&Cancel| {
+            let this = Arc::clone(self);
+            cancel.wakes(move || this.change(|_| {}))
+        };
+        let _registered: Vec<_> = cancels.iter().flatten().map(register).collect();
+        let mut cell = self.cell.lock();
+        loop {
+            if let Some(result) = ready(&mut cell) {
+                return Some(result);
+            }
+            let now = clock.now();
+            if now >= until || cancels.iter().flatten().any(|cancel| cancel.is_cancelled()) {
+                return None;
+            }
+            clock.wait_until(&self.changed, &mut cell, until.min(now.after(SLICE)));
+        }
+    }
+}
+
+/// Sleeps until then, or until one of these is cancelled.
+pub(crate) fn pause(clock: &dyn Clock, until: Tick, cancels: &[Option<&Cancel>]) {
+    Parker::new(()).wait(clock, until, cancels, |()| None::<()>);
+}
