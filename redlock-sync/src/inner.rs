@@ -45,9 +45,9 @@ pub(crate) struct ClientInner {
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     ///
-    /// `end` cancels it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some calls
-    /// read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise `end`
-    /// would not wait for such a call.
+    /// `end` cancels it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some
+    /// calls read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise
+    /// `end` would not wait for such a call.
     pub(crate) ended: Cancel,
 }
 

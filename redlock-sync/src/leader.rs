@@ -104,7 +104,7 @@ impl Leader {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn run<E: fmt::Display>(&self, body: impl FnMut(&Lease) -> Result<(), E>) -> Result<(), Error> {
-        self.lead(self.cancel.as_ref(), &CandidateStatus::new(), body)
+        self.lead(self.cancel.as_ref(), &CandidateStatus::default(), body)
     }
 
     /// Like [`run`](Leader::run), but on a thread of its own.
@@ -129,7 +129,7 @@ impl Leader {
     ) -> Result<LeaderHandle, Error> {
         // A `Cancel` of its own: the given one may belong to other waits as well, which go on when this candidacy ends.
         let (leader, cancel, status) =
-            (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(CandidateStatus::new()));
+            (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(CandidateStatus::default()));
         let handle =
             LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), status: Arc::clone(&status) };
         let run = move || {
@@ -296,16 +296,11 @@ impl fmt::Debug for Leader {
 }
 
 /// The state that the thread of a candidate and its handle share.
+#[derive(Default)]
 struct CandidateStatus {
     /// While the body runs.
     leads: SyncMutex<Option<Arc<LeaseInner>>>,
     ended: Arc<Parker<Option<Result<(), Error>>>>,
-}
-
-impl CandidateStatus {
-    fn new() -> CandidateStatus {
-        CandidateStatus { leads: SyncMutex::default(), ended: Parker::new(None) }
-    }
 }
 
 /// A candidate on a thread of its own. [`Leader::spawn`] makes it. Its drop cancels the candidacy, but a body that runs

@@ -1,10 +1,14 @@
 //! Threads that sleep until something changes.
 //!
-//! Why no wake-up is lost. A thread looks at its cell, and at what can cancel its sleep, while it has the mutex. The
-//! condition variable frees the mutex in the same step in which the sleep begins. Who changes the cell does so with the
-//! mutex, and then notifies. Who cancels marks the [`Cancel`] first; then it takes the mutex once, and notifies. So each
-//! of them has the mutex before the look, which then sees the change, or after the begin of the sleep, which the
-//! notification then ends. A sleep is registered with its `Cancel` before the look.
+//! No wake-up is lost, for these reasons:
+//!
+//! - A thread that wants to sleep locks the cell. It looks at the cell, and whether it is cancelled. If neither ends its
+//!   sleep, the condition variable unlocks the cell in the same step in which the sleep begins.
+//! - A thread that changes the cell locks it for the change, and notifies afterwards.
+//! - A thread that cancels marks the [`Cancel`], then locks the cell once, and notifies afterwards.
+//! - So each of these locks the cell before that look, which sees what it did. Or it locks the cell when the sleep has
+//!   begun, and the notification ends the sleep.
+//! - A sleep is registered with its `Cancel` before that look. A `Cancel` that misses the sleep is marked by then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +22,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 const SLICE: Duration = Duration::from_secs(1);
 
 /// A cell, for whose changes threads sleep.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Parker<T> {
     cell: Mutex<T>,
     changed: Arc<Condvar>,

@@ -114,7 +114,7 @@ impl Worker {
         let stop = Cancel::within(queue.options.cancel.get().cloned());
         // A worker outlasts every outage.
         queue.options_mut().unavailable_after = Duration::MAX;
-        let (queue, turn, state) = (queue.cancel(&stop), Mutex::new(()), Parker::new(WorkerState::default()));
+        let (queue, turn, state) = (queue.cancel(&stop), Mutex::new(()), Arc::default());
         let inner = Arc::new(WorkerInner { queue, handler, stop, turn, state });
         // Made before its threads: if a thread cannot be started, the drop of the worker ends the others.
         let worker = Worker { inner };
