@@ -43,11 +43,21 @@ impl<T> Parker<T> {
         self.cell.try_lock()
     }
 
-    /// Changes the cell, and wakes the threads that sleep. The mutex is free by then, so they do not wait for it.
+    /// Changes the cell, and wakes the threads that sleep. The cell is unlocked by then, so they do not wait for it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = change(&mut self.cell.lock());
-        self.changed.notify_all();
+        self.notify();
         result
+    }
+
+    /// The second half of a change that was made by [`lock`](Parker::lock).
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// One sleep of a thread that has nothing to do, and decides at each look how long the next sleep is.
+    pub(crate) fn idle(&self, clock: &dyn Clock, cell: &mut MutexGuard<'_, T>, until: Tick) {
+        clock.idle_until(&self.changed, cell, until);
     }
 
     /// Sleeps until `ready` finds in the cell what it wants. `None` if one of these is cancelled before that, or if the
