@@ -77,9 +77,9 @@ pub fn changed_while_it_is_cancelled() {
     let theirs = Arc::clone(&parker);
     let giver = thread::spawn(move || theirs.change(|cell| *cell = 1));
     cancel.cancel();
-    let taken = taker.join().unwrap();
+    let got = taker.join().unwrap();
     giver.join().unwrap();
-    assert_eq!(taken.unwrap_or_default() + *parker.lock(), 1);
+    assert_eq!(got.unwrap_or_default() + *parker.lock(), 1);
 }
 
 /// A thread sleeps several times with one `Cancel`. Another thread's sleeps come and go meanwhile.
