@@ -4,10 +4,11 @@
 use std::panic::RefUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::fork::ForkGuard;
-use crate::sync::{AtomicBool, Mutex};
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// Wakes a thread that sleeps. Called without any mutex, on the thread that cancels.
 type WakeUp = dyn Fn() + Send + Sync;
@@ -16,7 +17,7 @@ type WakeUp = dyn Fn() + Send + Sync;
 /// [`cancel`](crate::Mutex::cancel).
 ///
 /// Clones are the same `Cancel`. It stays cancelled, so make a new one for the next call. It does not affect locks that
-/// are held, nor their renewals. A forked child makes its own: a `Cancel` of its parent may end its waits late.
+/// are held, nor their renewals.
 ///
 /// A call that waits returns within 10 ms, or when its current requests to the servers have ended, which takes one node
 /// timeout at most. One more request to each server removes the waiter from the queues there. If a lock was granted to
@@ -65,6 +66,14 @@ impl Default for CancelState {
     }
 }
 
+impl CancelState {
+    /// In a forked child, a thread that does not exist there can have the mutex. Then this is `None` after a second.
+    fn sleepers(&self) -> Option<MutexGuard<'_, Vec<Weak<WakeUp>>>> {
+        let is_child = self.process.is_forked_child();
+        if is_child { self.sleepers.try_lock_for(Duration::from_secs(1)) } else { Some(self.sleepers.lock()) }
+    }
+}
+
 impl Cancel {
     /// Makes a `Cancel` that is not cancelled yet.
     ///
@@ -92,11 +101,8 @@ impl Cancel {
     /// ```
     pub fn cancel(&self) {
         self.state.is_set.store(true, Ordering::SeqCst);
-        // In a forked child, a thread that does not exist there can have the mutex.
-        if !self.state.process.is_forked_child() {
-            let sleepers = std::mem::take(&mut *self.state.sleepers.lock());
-            sleepers.iter().filter_map(Weak::upgrade).for_each(|wake| wake());
-        }
+        let sleepers = self.state.sleepers().map(|mut sleepers| std::mem::take(&mut *sleepers));
+        sleepers.iter().flatten().filter_map(Weak::upgrade).for_each(|wake| wake());
     }
 
     /// Returns whether it was cancelled.
@@ -122,12 +128,13 @@ impl Cancel {
     pub(crate) fn wakes(&self, wake: impl Fn() + Send + Sync + 'static) -> Arc<WakeUp> {
         let wake: Arc<WakeUp> = Arc::new(wake);
         let mut next = Some(self);
-        while let Some(cancel) = next.filter(|cancel| !cancel.state.process.is_forked_child()) {
-            let mut sleepers = cancel.state.sleepers.lock();
-            if sleepers.len() == sleepers.capacity() {
-                sleepers.retain(|wake| wake.strong_count() > 0);
+        while let Some(cancel) = next {
+            if let Some(mut sleepers) = cancel.state.sleepers() {
+                if sleepers.len() == sleepers.capacity() {
+                    sleepers.retain(|wake| wake.strong_count() > 0);
+                }
+                sleepers.push(Arc::downgrade(&wake));
             }
-            sleepers.push(Arc::downgrade(&wake));
             next = cancel.within.as_deref();
         }
         wake
@@ -175,5 +182,20 @@ mod tests {
         (0..10_000).for_each(|_| drop(inner.wakes(|| ())));
         let sizes = [&outer, &inner].map(|cancel| cancel.state.sleepers.lock().len());
         assert!(sizes.iter().all(|size| (alive.len()..100).contains(size)), "{sizes:?}");
+    }
+
+    /// As after `daemon`: the program goes on in the child.
+    #[test]
+    fn a_forked_child_goes_on_with_the_one_of_its_parent() {
+        let cancel = Cancel::within(Some(Cancel::new()));
+        let child = redlock_tests::fork(|| {
+            let is_told = Arc::new(AtomicBool::new(false));
+            let theirs = Arc::clone(&is_told);
+            let _wake = cancel.wakes(move || theirs.store(true, Ordering::SeqCst));
+            cancel.cancel();
+            assert!(cancel.is_cancelled() && is_told.load(Ordering::SeqCst));
+        });
+        assert!(redlock_tests::wait_for(child).success());
+        assert!(!cancel.is_cancelled());
     }
 }

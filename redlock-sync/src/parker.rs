@@ -1,14 +1,13 @@
 //! Threads that sleep until something changes.
 //!
-//! No wake-up is lost, for these reasons:
+//! No wake-up is lost:
 //!
-//! - A thread that wants to sleep locks the cell. It looks at the cell, and whether it is cancelled. If neither ends its
-//!   sleep, the condition variable unlocks the cell in the same step in which the sleep begins.
-//! - A thread that changes the cell locks it for the change, and notifies afterwards.
-//! - A thread that cancels marks the [`Cancel`], then locks the cell once, and notifies afterwards.
-//! - So each of these locks the cell before that look, which sees what it did. Or it locks the cell when the sleep has
-//!   begun, and the notification ends the sleep.
-//! - A sleep is registered with its `Cancel` before that look. A `Cancel` that misses the sleep is marked by then.
+//! - Before a thread sleeps, it locks the cell, and looks at it and at each `Cancel`. The condition variable unlocks the
+//!   cell in the same step in which the sleep begins.
+//! - A thread that changes the cell has it locked, and notifies afterwards. A thread that cancels marks the [`Cancel`],
+//!   locks the cell once, and notifies afterwards.
+//! - So the change comes before the look, which sees it, or within the sleep, which the notification ends.
+//! - A sleep is registered with its `Cancel` before the look. A `Cancel` that misses the sleep was marked by then.
 
 use std::sync::Arc;
 use std::time::Duration;

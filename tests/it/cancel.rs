@@ -178,8 +178,9 @@ struct Waits {
     holder: Redlock,
     _held: redlock_sync::MutexGuard<redlock_sync::GuardSend>,
     other: Redlock,
-    /// A client that reaches no server.
+    /// Clients that reach no server, and no Sentinel.
     lost: Redlock,
+    unled: Redlock,
 }
 
 impl Waits {
@@ -187,10 +188,13 @@ impl Waits {
         let server = Server::start();
         let client = || client(std::slice::from_ref(&server));
         let (holder, other) = (client(), client());
-        let lost = Redlock::builder().node("redis://127.0.0.1:1/").unavailable_after(20 * SOON);
-        let lost = lost.retry(Retry::every(20 * SOON)).build().unwrap();
+        let away = |url: &str| {
+            let builder = Redlock::builder().node(url).unavailable_after(20 * SOON).retry(Retry::every(20 * SOON));
+            builder.build().unwrap()
+        };
+        let (lost, unled) = (away("redis://127.0.0.1:1/"), away("redis+sentinel://127.0.0.1:1/mymaster"));
         let held = holder.mutex(KEY).lock().unwrap().into_send();
-        Waits { server, holder, _held: held, other, lost }
+        Waits { server, holder, _held: held, other, lost, unled }
     }
 
     /// A wait of each kind.
@@ -198,7 +202,8 @@ impl Waits {
         let locks = |locks: &Redlock| locks.mutex(KEY).cancel(cancel);
         let (in_threads, at_server, beside_it) = (locks(&self.holder), locks(&self.other), locks(&self.other));
         let pausing = locks(&self.other).retry(Retry::every(20 * SOON).max_attempts(3));
-        let (without_server, claims) = (locks(&self.lost), self.other.queue("q").cancel(cancel));
+        let (without_server, without_sentinel) = (locks(&self.lost), locks(&self.unled));
+        let claims = self.other.queue("q").cancel(cancel);
         let latch = self.other.count_down_latch("l", 1).cancel(cancel);
         let arrival = self.lost.count_down_latch("l", 1).cancel(cancel);
         vec![
@@ -207,6 +212,7 @@ impl Waits {
             ("behind it", Box::new(move || beside_it.lock().map(drop))),
             ("in a pause", Box::new(move || pausing.lock().map(drop))),
             ("for servers", Box::new(move || without_server.lock().map(drop))),
+            ("for Sentinels", Box::new(move || without_sentinel.lock().map(drop))),
             ("for a latch", Box::new(move || latch.wait())),
             ("for a task", Box::new(move || claims.claim().map(drop))),
             ("to count down", Box::new(move || arrival.count_down())),
