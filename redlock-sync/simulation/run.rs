@@ -12,7 +12,7 @@ use super::known::Counts;
 use super::latches::LIFE;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::thread::Thread;
-use super::world::{Event, Job, Task, World, enter, leave, with};
+use super::world::{Client, Event, Job, Task, World, enter, leave, with};
 use crate::cancel::Cancel;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::inner::ClientInner;
@@ -175,7 +175,14 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 coroutines.start(client, job);
             }
         }
-        Event::Fault(fault) => with(|world| world.strike(fault, plan)),
+        Event::Fault(fault) => {
+            with(|world| world.strike(fault, plan));
+            // A `Cancel` wakes threads, which needs the world.
+            let of_dead = |client: &mut Client| std::mem::take(&mut client.cancels);
+            let dead: Vec<_> =
+                with(|world| world.clients.iter_mut().filter(|client| client.is_dead).flat_map(of_dead).collect());
+            dead.iter().for_each(Cancel::cancel);
+        }
         Event::Arrival { connection } => with(|world| world.arrive(connection)),
         Event::Duplicate { packet, epoch } => with(|world| {
             let server = &world.servers[world.connections[packet.connection].node];
@@ -224,7 +231,6 @@ impl World {
             Fault::Crash { client } if !self.clients[client].is_dead => {
                 self.counts.crashes += 1;
                 self.clients[client].is_dead = true;
-                self.clients[client].cancels.iter().for_each(Cancel::cancel);
                 let machine = chance(300);
                 // The connections of a process that dies are closed at once. The connections of a machine that dies are
                 // not.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::fork::ForkGuard;
@@ -42,10 +43,10 @@ pub(crate) struct ClientInner {
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     ///
-    /// `end` sets it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some calls
-    /// read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise `end`
-    /// would not wait for such a call.
-    has_ended: AtomicBool,
+    /// `end` cancels it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some
+    /// calls read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise
+    /// `end` would not wait for such a call.
+    pub(crate) ended: Cancel,
 }
 
 /// No code of users runs while a lock of this type is held, so a panic in it leaves no state half changed.
@@ -86,7 +87,7 @@ impl ClientInner {
                 outages: Outages::default(),
                 active_calls: AtomicUsize::new(0),
                 is_releasing: AtomicBool::new(false),
-                has_ended: AtomicBool::new(false),
+                ended: Cancel::new(),
             }
         })
     }
@@ -99,11 +100,7 @@ impl ClientInner {
 
     /// Like `ready`, but for calls that holders need until their end: those go on while the client shuts down.
     pub(crate) fn serves_holders(&self) -> Result<(), Error> {
-        if self.process.is_forked_child() || self.has_ended.load(Ordering::SeqCst) {
-            Err(Error::Closed)
-        } else {
-            Ok(())
-        }
+        if self.process.is_forked_child() || self.ended.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Counts a call. Each call is counted before it checks whether the client is closed; `end` closes the client
@@ -225,7 +222,7 @@ impl ClientInner {
         self.listener.close();
         // The grace is for holders. A release that is not confirmed keeps its lease until the lease ends.
         self.wait_until(until, || !self.has_active_calls() && !self.leases.live().iter().any(|inner| inner.is_held()));
-        self.has_ended.store(true, Ordering::SeqCst);
+        self.ended.cancel();
         // Other threads may be about to send the releases of their guards.
         let by = self.quorum.now().after(self.quorum.settings.two_rounds()).min(until);
         self.wait_until(by, || self.leases.live().iter().all(|inner| inner.is_lost()));

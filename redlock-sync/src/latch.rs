@@ -29,10 +29,10 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{Awaits, ListenerWait, Woken};
 use crate::handover::rules::{LONGEST_SLEEP, QUEUE_LIFETIME};
-use crate::handover::thread_queue::SHORT_SLICE;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::options::{Retry, jittered};
+use crate::parker::pause;
 use crate::protocol::latch_calls::LatchCalls;
 use crate::protocol::reply::{LatchStatus, Vote};
 use crate::protocol::{TypedCall, WaitArgs};
@@ -362,14 +362,10 @@ impl<'a> LatchWait<'a> {
     fn pause_of_holder(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
         self.may_repeat(error, tried_at)?;
         let Latch { client, name, terms, cancel, .. } = self.latch;
-        let clock = &client.quorum.clock;
-        let end = clock.now().after(self.poll()).min(self.limit.until);
-        while clock.now() < end {
-            clock.sleep(SHORT_SLICE.min(end.since(clock.now())));
-            client.serves_holders()?;
-            cancel.check(terms.arrive, name.as_str())?;
-        }
-        Ok(())
+        let end = client.quorum.now().after(self.poll()).min(self.limit.until);
+        pause(&*client.quorum.clock, end, &[Some(&client.ended), cancel.get()]);
+        client.serves_holders()?;
+        cancel.check(terms.arrive, name.as_str())
     }
 
     /// Returns the error of a round that failed, unless a further attempt can help and there is time left.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::{Cancel, Cancelling};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Tick};
 use crate::error::Error;
 use crate::handler::caught;
 use crate::inner::ClientInner;
@@ -13,15 +13,14 @@ use crate::lease::{Lease, LeaseInner, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::names::{escaped, printable};
 use crate::options::{check_within, jittered};
-use crate::sync::{Condvar, Mutex as SyncMutex};
+use crate::parker::Parker;
+use crate::sync::Mutex as SyncMutex;
 
 /// The default pause after a term.
 const PAUSE: Duration = Duration::from_secs(1);
 /// With a shorter pause, a body that returns at once would take and release the lock too often.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest uninterrupted wait of `join`.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A candidate that leads whenever it is its turn. [`Redlock::leader`](crate::Redlock::leader) makes it.
 ///
@@ -108,7 +107,7 @@ impl Leader {
         self.lead(self.cancel.as_ref(), &CandidateStatus::default(), body)
     }
 
-    /// Like [`run`](Leader::run), but on a thread of its own, which waits with a [`Cancel`] and has the cost of that.
+    /// Like [`run`](Leader::run), but on a thread of its own.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if no thread could be started. [`join`](LeaderHandle::join) returns what
@@ -144,9 +143,7 @@ impl Leader {
             if caught(move || drop(body)).is_err() {
                 log::error!("a value owned by the body of a leader panicked when it was dropped");
             }
-            // Unlocked before the notification. Pairs with `LeaderHandle::join`, which reads it under the lock.
-            *status.ended.lock() = Some(outcome);
-            status.has_ended.notify_all();
+            status.ended.change(|ended| *ended = Some(outcome));
         };
         // Not started by the clock: a test clock would wait until the body of the user does nothing.
         SystemClock.start("redlock-leader", Box::new(run)).map_err(|error| {
@@ -163,7 +160,6 @@ impl Leader {
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
         check_within("pause", &self.pause, MIN_PAUSE..=MAX_PAUSE)?;
-        // Without a `Cancel`, the wait sleeps without interruptions.
         let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
         let cancelling = cancel.map(Cancelling::by).unwrap_or_default();
         loop {
@@ -304,8 +300,7 @@ impl fmt::Debug for Leader {
 struct CandidateStatus {
     /// While the body runs.
     leads: SyncMutex<Option<Arc<LeaseInner>>>,
-    ended: SyncMutex<Option<Result<(), Error>>>,
-    has_ended: Arc<Condvar>,
+    ended: Arc<Parker<Option<Result<(), Error>>>>,
 }
 
 /// A candidate on a thread of its own. [`Leader::spawn`] makes it. Its drop cancels the candidacy, but a body that runs
@@ -390,14 +385,8 @@ impl LeaderHandle {
         if self.client.process.is_forked_child() {
             return Err(Error::Closed);
         }
-        let clock = &self.client.quorum.clock;
-        let mut ended = self.status.ended.lock();
-        loop {
-            if let Some(outcome) = ended.take() {
-                return outcome;
-            }
-            clock.wait_until(&self.status.has_ended, &mut ended, clock.now().after(LONGEST_WAIT));
-        }
+        let outcome = self.status.ended.wait(&*self.client.quorum.clock, Tick::NEVER, &[], Option::take);
+        outcome.unwrap_or(Ok(()))
     }
 }
 

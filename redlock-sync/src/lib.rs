@@ -227,6 +227,7 @@ mod node;
 mod observer;
 mod once;
 mod options;
+mod parker;
 mod protocol;
 mod queue;
 mod quorum;

@@ -170,43 +170,150 @@ fn waits_for_other_things_end<P: Place>() {
 
 each_place!(built_17_what_is_granted_meanwhile_goes_to_others, waits_for_other_things_end);
 
-/// The shortest of several durations from the cancellation to the end of the wait.
-fn shortest(mut wait: impl FnMut(&Cancel) -> thread::JoinHandle<Instant>) -> Duration {
-    let once = |_| {
-        let cancel = Cancel::new();
-        let waiter = wait(&cancel);
-        let began = Instant::now();
-        cancel.cancel();
-        waiter.join().unwrap().duration_since(began)
-    };
-    (0..20).map(once).min().unwrap()
+type Wait = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// A server whose lock `KEY` is held, and clients that wait for it.
+struct Waits {
+    server: Server,
+    holder: Redlock,
+    _held: redlock_sync::MutexGuard<redlock_sync::GuardSend>,
+    other: Redlock,
+    /// Clients that reach no server, and no Sentinel.
+    lost: Redlock,
+    unled: Redlock,
 }
 
-/// Starts a wait, and returns the time at which the cancelled call returned.
-fn ended(lock: redlock_sync::Mutex) -> thread::JoinHandle<Instant> {
-    thread::spawn(move || {
-        assert!(is_cancelled(&lock.lock()));
-        Instant::now()
-    })
+impl Waits {
+    fn new() -> Waits {
+        let server = Server::start();
+        let client = || client(std::slice::from_ref(&server));
+        let (holder, other) = (client(), client());
+        let away = |url: &str| {
+            let builder = Redlock::builder().node(url).unavailable_after(20 * SOON).retry(Retry::every(20 * SOON));
+            builder.build().unwrap()
+        };
+        let (lost, unled) = (away("redis://127.0.0.1:1/"), away("redis+sentinel://127.0.0.1:1/mymaster"));
+        let held = holder.mutex(KEY).lock().unwrap().into_send();
+        Waits { server, holder, _held: held, other, lost, unled }
+    }
+
+    /// A wait of each kind.
+    fn each(&self, cancel: &Cancel) -> Vec<(&'static str, Wait)> {
+        let locks = |locks: &Redlock| locks.mutex(KEY).cancel(cancel);
+        let (in_threads, at_server, beside_it) = (locks(&self.holder), locks(&self.other), locks(&self.other));
+        let pausing = locks(&self.other).retry(Retry::every(20 * SOON).max_attempts(3));
+        let (without_server, without_sentinel) = (locks(&self.lost), locks(&self.unled));
+        let claims = self.other.queue("q").cancel(cancel);
+        let latch = self.other.count_down_latch("l", 1).cancel(cancel);
+        let arrival = self.lost.count_down_latch("l", 1).cancel(cancel);
+        vec![
+            ("in the queue of threads", Box::new(move || in_threads.lock().map(drop))),
+            ("at the server", Box::new(move || at_server.lock().map(drop))),
+            ("behind it", Box::new(move || beside_it.lock().map(drop))),
+            ("in a pause", Box::new(move || pausing.lock().map(drop))),
+            ("for servers", Box::new(move || without_server.lock().map(drop))),
+            ("for Sentinels", Box::new(move || without_sentinel.lock().map(drop))),
+            ("for a latch", Box::new(move || latch.wait())),
+            ("for a task", Box::new(move || claims.claim().map(drop))),
+            ("to count down", Box::new(move || arrival.count_down())),
+        ]
+    }
+}
+
+/// Repeats a wait until it ends at once, on a machine that is busy for a while too.
+fn ends_at_once(what: &str, mut wait: impl FnMut(&Cancel) -> Wait) {
+    eventually(&format!("a wait {what} ends at once"), SOON, || {
+        let cancel = Cancel::new();
+        let wait = wait(&cancel);
+        let waiter = thread::spawn(|| (wait(), Instant::now()));
+        thread::sleep(2 * AT_ONCE);
+        let began = Instant::now();
+        cancel.cancel();
+        let (outcome, ended) = waiter.join().unwrap();
+        assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{what}: {outcome:?}");
+        ended.duration_since(began) < AT_ONCE
+    });
 }
 
 #[test]
-fn built_16_a_wait_ends_at_once() {
-    let server = Server::start();
-    let (one, other) = (client(std::slice::from_ref(&server)), client(std::slice::from_ref(&server)));
-    let held = one.mutex(KEY).lock().unwrap().into_send();
-    let at_server = shortest(|cancel| {
-        let waiter = ended(other.mutex(KEY).cancel(cancel));
-        eventually("the wait is queued", SOON, || server.waits() == 1);
-        waiter
-    });
-    let in_queue = shortest(|cancel| {
-        let waiter = ended(one.mutex(KEY).cancel(cancel));
-        thread::sleep(AT_ONCE);
-        waiter
-    });
-    assert!(at_server < AT_ONCE && in_queue < AT_ONCE, "{at_server:?}, {in_queue:?}");
+fn built_16_a_wait_of_each_kind_ends_at_once() {
+    let waits = Waits::new();
+    for i in 0..waits.each(&Cancel::new()).len() {
+        let what = waits.each(&Cancel::new())[i].0;
+        ends_at_once(what, |cancel| waits.each(cancel).swap_remove(i).1);
+    }
+    // Another wait of the client may read the connection.
+    let (patient, ends) = (waits.other.clone(), Cancel::new());
+    let reader = patient.mutex("b").cancel(&ends);
+    let held = waits.holder.mutex("b").lock().unwrap();
+    let reader = thread::spawn(move || reader.lock().map(drop));
+    eventually("the wait is queued", SOON, || waits.server.waits() == 1);
+    ends_at_once("beside a reader", |cancel| waits.each(cancel).swap_remove(1).1);
+    ends.cancel();
+    assert!(reader.join().unwrap().is_err());
     held.unlock().unwrap();
+}
+
+/// A thread that waits with a `Cancel` does not wake to look at it. The system counts how often each thread went to
+/// sleep.
+#[cfg(target_os = "linux")]
+#[test]
+fn built_16_a_wait_that_can_be_cancelled_costs_nothing() {
+    fn sleeps(task: &std::path::Path) -> u64 {
+        let status = std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    }
+    let (waits, cancel, (tell, told)) = (Waits::new(), Cancel::new(), mpsc::channel());
+    let names: Vec<_> = waits.each(&cancel).into_iter().map(|(name, _)| name).collect();
+    thread::scope(|scope| {
+        for (name, wait) in waits.each(&cancel) {
+            let tell = tell.clone();
+            scope.spawn(move || {
+                tell.send((name, std::fs::read_link("/proc/thread-self").unwrap())).unwrap();
+                assert!(matches!(wait(), Err(Error::Cancelled { .. })));
+            });
+        }
+        let tasks: Vec<_> = told.iter().take(names.len()).collect();
+        let mut seen = String::new();
+        let rest = redlock_tests::poll(SOON, || {
+            let before: Vec<u64> = tasks.iter().map(|(_, task)| sleeps(task)).collect();
+            let began = Instant::now();
+            thread::sleep(Duration::from_millis(500));
+            // The thread that reads has a message each second, and one for its heartbeat.
+            let most = 10 + 10 * began.elapsed().as_secs();
+            let slept = tasks.iter().zip(before).map(|((name, task), before)| (*name, sleeps(task) - before));
+            let slept: Vec<_> = slept.collect();
+            seen = format!("{slept:?}");
+            slept.iter().all(|(_, slept)| *slept < most).then_some(())
+        });
+        cancel.cancel();
+        assert!(rest.is_some(), "sleeps in half a second: {seen}");
+    });
+}
+
+/// The end of a client, or of a worker, ends the sleeps of its threads too.
+#[test]
+fn the_end_of_a_client_ends_a_pause_at_once() {
+    let waits = Waits::new();
+    eventually("a pause ends at once", SOON, || {
+        let locks = client(std::slice::from_ref(&waits.server));
+        let pausing = locks.mutex(KEY).retry(Retry::every(20 * SOON).max_attempts(3));
+        let waiter = thread::spawn(move || (pausing.lock().map(drop), Instant::now()));
+        thread::sleep(2 * AT_ONCE);
+        let began = Instant::now();
+        locks.close().unwrap();
+        let (outcome, ended) = waiter.join().unwrap();
+        assert_eq!(outcome, Err(Error::Closed));
+        ended.duration_since(began) < AT_ONCE
+    });
+    eventually("a worker ends at once", SOON, || {
+        let worker = waits.other.queue("q").worker(4, |_| ()).unwrap();
+        eventually("it waits for a task", SOON, || waits.server.keys().contains(&"{q}:q:waits".to_owned()));
+        let began = Instant::now();
+        assert_eq!(worker.stop(SOON), 0);
+        began.elapsed() < AT_ONCE
+    });
 }
 
 #[test]

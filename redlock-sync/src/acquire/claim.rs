@@ -10,13 +10,12 @@
 //! pauses that grow to [`LAST_POLL`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{MaxWait, WaitLimit};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::{Awaits, ListenerWait, Woken};
+use crate::handover::listener::{Awaits, ListenerWait};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
@@ -36,8 +35,6 @@ const LAST_POLL: Duration = Duration::from_millis(500);
 /// How long the server keeps a wait after its last request: longer than [`LONGEST_SLEEP`]. It is short, since the next
 /// notification is tried on each wait of a client that is gone.
 const WAIT_LIFETIME: Duration = Duration::from_secs(60);
-/// How soon a waiting thread notices that its worker is stopped.
-const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A request for a task of one queue.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +46,6 @@ pub(crate) struct ClaimRequest<'a> {
     pub(crate) attempts: u64,
     /// How many dead tasks the server keeps.
     pub(crate) keep_dead: u64,
-    /// Ends the wait when it becomes true.
-    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 impl ClaimRequest<'_> {
@@ -81,8 +76,7 @@ impl From<Error> for NotClaimed {
     }
 }
 
-/// Claims a task, and waits for one as long as `limit` allows. `None` if there was no task, or if the worker was
-/// stopped.
+/// Claims a task, and waits for one as long as `limit` allows. `None` if there was no task.
 pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option<HeldTask>, Error> {
     let client = request.client;
     let _call = client.begin_call();
@@ -95,8 +89,8 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
         return outcome;
     }
     loop {
-        let slice = claims.slice();
-        match client.queues.enqueue(request.tasks.due.name(), slice, QUEUE, request.options, &|| {}) {
+        let until = claims.limit.until;
+        match client.queues.enqueue(request.tasks.due.name(), until, QUEUE, request.options, &|| {}) {
             QueueOutcome::Head(head) => {
                 let outcome = claims.run();
                 drop(head);
@@ -104,14 +98,10 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
             }
             // A claim is never handed to another thread.
             QueueOutcome::Handed(lease) => drop(lease),
-            QueueOutcome::Late if claims.is_stopped() => return Ok(None),
-            QueueOutcome::Late if request.options.cancel.is_cancelled() => {
-                return request.not_cancelled().map(|()| None);
-            }
-            QueueOutcome::Late if claims.limit.is_over() => {
+            QueueOutcome::Late => {
+                request.not_cancelled()?;
                 return claims.attempt(false, None).unwrap_or(Ok(None));
             }
-            QueueOutcome::Late => {}
             QueueOutcome::Closed => return Err(Error::Closed),
         }
     }
@@ -132,10 +122,6 @@ impl ClaimLoop<'_> {
     /// The loop of the one thread of this process that waits for the queue.
     fn run(&mut self) -> Result<Option<HeldTask>, Error> {
         loop {
-            if self.is_stopped() {
-                self.end_wait();
-                return Ok(None);
-            }
             if let Err(error) = self.request.client.ready().and_then(|()| self.request.not_cancelled()) {
                 self.end_wait();
                 return Err(error);
@@ -185,9 +171,7 @@ impl ClaimLoop<'_> {
                 (next, false)
             }
             Err(NotClaimed::Failed(error)) => {
-                // A worker outlasts every outage.
-                let is_over = error.is_unavailable() && self.limit.unanswered(&error, tried_at);
-                if is_last || !error.is_unavailable() || is_over && self.request.stop.is_none() {
+                if is_last || !error.is_unavailable() || self.limit.unanswered(&error, tried_at) {
                     return Some(Err(error));
                 }
                 (None, true)
@@ -216,16 +200,7 @@ impl ClaimLoop<'_> {
         };
         let time = next.map_or(jittered(time), |next| next.min(jittered(time)));
         queued.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
-        let end = now.after(time).min(self.limit.until);
-        loop {
-            let slice = end.min(self.slice());
-            let Some(queued) = &self.queued else { return };
-            let woken = queued.sleep(slice, &self.request.options.cancel);
-            let is_over = slice == end || client.quorum.now() < slice || self.is_stopped();
-            if woken != Woken::Timer || is_over {
-                return;
-            }
-        }
+        queued.sleep(now.after(time).min(self.limit.until), &self.request.options.cancel);
     }
 
     /// Ends the wait at the server, which then notifies the next client: a task may have been announced to this one
@@ -237,20 +212,6 @@ impl ClaimLoop<'_> {
         // After the end of a wait, the attempt under way and this call together get one node timeout.
         let by = quorum.round_deadline().min(self.limit.until.after(quorum.settings.node_timeout));
         drop(quorum.round(&call, by));
-    }
-
-    fn is_stopped(&self) -> bool {
-        // Pairs with all that set `WorkerInner::stop`. A sleep reads it after `STOP_CHECK_INTERVAL` at most.
-        self.request.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
-    }
-
-    /// The end of an uninterrupted sleep. With a worker it is short, since the thread has to notice that the worker is
-    /// stopped.
-    fn slice(&self) -> Tick {
-        match self.request.stop {
-            Some(_) => self.request.client.quorum.now().after(STOP_CHECK_INTERVAL).min(self.limit.until),
-            None => self.limit.until,
-        }
     }
 }
 

@@ -21,20 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::cancel::Cancelling;
+use crate::cancel::{Cancel, Cancelling};
 use crate::clock::{Clock, Tick};
 use crate::handover::rules::{ForeignPause, Pauses};
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
-use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
+use crate::parker::{Parker, pause};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex};
 
-/// Longest sleep until a thread reads the lease clock again, and whether the client was closed.
-const SLICE: Duration = Duration::from_secs(1);
 /// After this time a waiting thread asks the servers whether its client still has the lock: the key may have been
 /// deleted by hand. Most waits are shorter.
 const FIRST_CHECK: Duration = Duration::from_millis(100);
-/// The longest sleep that nothing can interrupt.
-pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
+/// The time between this check and the next one.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
 /// what threads hand over: a held lease.
@@ -42,10 +41,10 @@ pub(crate) const SHORT_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) by_key: Mutex<HashMap<Arc<str>, ThreadQueue<T>>>,
-    /// `close` sets it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`,
+    /// `close` cancels it, and then `ClientInner::end` reads its `active_calls`. Pairs with `ThreadQueues::is_closed`,
     /// which a call reads after `ClientInner::begin_call`. All are `SeqCst`, so at least one of the two threads sees
     /// the other. Otherwise a call could get a lock after the end of the client.
-    is_closed: AtomicBool,
+    closed: Cancel,
     /// The threads that wait in a queue, of all keys. Usually none: then the table need not be locked.
     ///
     /// Changed while `by_key` is locked. Pairs with `QueueHead::has_successor`, which reads it without that lock. A
@@ -153,8 +152,7 @@ fn head_mode(kind: Kind, options: &LockOptions) -> Mode {
 pub(crate) struct QueuedThread<T> {
     kind: Kind,
     options: LockOptions,
-    place: Mutex<ThreadPlace<T>>,
-    wakeup: Arc<Condvar>,
+    place: Arc<Parker<ThreadPlace<T>>>,
 }
 
 #[derive(Debug)]
@@ -166,12 +164,17 @@ enum ThreadPlace<T> {
     Closed,
 }
 
+impl<T> ThreadPlace<T> {
+    /// The place with which the thread goes on.
+    fn take(&mut self) -> Option<ThreadPlace<T>> {
+        let stays = matches!(self, ThreadPlace::Waiting | ThreadPlace::Promised);
+        (!stays).then(|| std::mem::replace(self, ThreadPlace::Waiting))
+    }
+}
+
 impl<T> QueuedThread<T> {
     fn move_to(&self, place: ThreadPlace<T>) {
-        // The place is unlocked before the notification. Pairs with `ThreadQueues::wait_in_queue`, which reads the
-        // place under its lock before it sleeps. So no notification is lost.
-        *self.place.lock() = place;
-        self.wakeup.notify_one();
+        self.place.change(|current| *current = place);
     }
 
     fn wants(&self, kind: Kind, options: &LockOptions) -> bool {
@@ -210,7 +213,7 @@ impl<T> ThreadQueues<T> {
         Arc::new(ThreadQueues {
             clock,
             by_key: Mutex::new(HashMap::new()),
-            is_closed: AtomicBool::new(false),
+            closed: Cancel::new(),
             waiting_threads: AtomicUsize::new(0),
             sweep_at: AtomicUsize::new(0),
             foreign_clients: AtomicBool::new(false),
@@ -279,7 +282,7 @@ impl<T> ThreadQueues<T> {
 
     /// Waits in the queue, until `until` at most, to become the queue head. If a holder had the same settings, the
     /// thread gets the lock itself. The first waiting thread calls `check` after [`FIRST_CHECK`], and then after each
-    /// [`SLICE`].
+    /// [`CHECK_INTERVAL`].
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -287,7 +290,10 @@ impl<T> ThreadQueues<T> {
         kind: Kind,
         options: &LockOptions,
         check: &dyn Fn(),
-    ) -> QueueOutcome<T> {
+    ) -> QueueOutcome<T>
+    where
+        T: Send + 'static,
+    {
         let thread = {
             let mut by_key = self.by_key.lock();
             // Checked under the lock: `close` dismisses the threads that are queued by then, and would miss this one.
@@ -301,9 +307,8 @@ impl<T> ThreadQueues<T> {
             {
                 return entered;
             }
-            let place = Mutex::new(ThreadPlace::Waiting);
-            let thread =
-                Arc::new(QueuedThread { kind, options: options.clone(), place, wakeup: Arc::new(Condvar::new()) });
+            let place = Parker::new(ThreadPlace::Waiting);
+            let thread = Arc::new(QueuedThread { kind, options: options.clone(), place });
             queue.waiting.push_back(Arc::clone(&thread));
             self.waiting_threads.fetch_add(1, Ordering::SeqCst);
             thread
@@ -315,42 +320,30 @@ impl<T> ThreadQueues<T> {
         self: &Arc<Self>,
         key: &Arc<str>,
         thread: &Arc<QueuedThread<T>>,
-        until: Tick,
+        mut until: Tick,
         check: &dyn Fn(),
-    ) -> QueueOutcome<T> {
+    ) -> QueueOutcome<T>
+    where
+        T: Send + 'static,
+    {
+        let mut cancel = thread.options.cancel.get();
         let mut next_check = self.clock.now().after(FIRST_CHECK);
-        let mut place = thread.place.lock();
         loop {
-            if !matches!(*place, ThreadPlace::Waiting | ThreadPlace::Promised)
-                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, ThreadPlace::Waiting))
-            {
+            let place = thread.place.wait(&*self.clock, until.min(next_check), &[cancel], ThreadPlace::take);
+            if let Some(entered) = place.and_then(|place| self.entered(key, place)) {
                 return entered;
             }
-            let now = self.clock.now();
-            let until = thread.options.cancel.slice(now, until);
-            let left = until.since(now);
-            if left.is_zero() && matches!(*place, ThreadPlace::Waiting) {
-                drop(place);
+            if self.clock.now() >= until || cancel.is_some_and(Cancel::is_cancelled) {
                 if self.dequeue(key, thread) {
                     return QueueOutcome::Late;
                 }
                 // `advance` or `successor` has removed this thread from the queue first. Its place is set already, or
                 // `hand_over` sets it soon.
-                place = thread.place.lock();
-                continue;
+                (until, cancel) = (Tick::NEVER, None);
+            } else if self.is_first(key, thread) {
+                check();
             }
-            if now >= next_check && matches!(*place, ThreadPlace::Waiting) {
-                drop(place);
-                if self.is_first(key, thread) {
-                    check();
-                }
-                next_check = self.clock.now().after(SLICE);
-                place = thread.place.lock();
-                continue;
-            }
-            let sleep_end =
-                if matches!(*place, ThreadPlace::Waiting) { until.min(next_check) } else { now.after(SLICE) };
-            self.clock.wait_until(&thread.wakeup, &mut place, sleep_end);
+            next_check = self.clock.now().after(CHECK_INTERVAL);
         }
     }
 
@@ -389,12 +382,12 @@ impl<T> ThreadQueues<T> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
+        self.closed.is_cancelled()
     }
 
     /// Closes the client: dismisses all threads that wait in a queue, for good.
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
+        self.closed.cancel();
         let mut by_key = self.by_key.lock();
         // In a fixed order, so that runs of the simulation are reproducible.
         let mut queues: Vec<_> = by_key.iter_mut().collect();
@@ -407,14 +400,7 @@ impl<T> ThreadQueues<T> {
 
     /// Sleeps until then, until the client is closed, or until the wait is cancelled.
     pub(crate) fn sleep_until(&self, end: Tick, cancel: &Cancelling) {
-        while !self.is_closed() {
-            let now = self.clock.now();
-            let left = cancel.slice(now, end).since(now);
-            if left.is_zero() {
-                return;
-            }
-            self.clock.sleep(left.min(SHORT_SLICE));
-        }
+        pause(&*self.clock, end, &[Some(&self.closed), cancel.get()]);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The usual path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone sleeps on until
 //! the moment that it had planned. A new guard that takes it over notifies it only if that moment is later than its own
-//! first renewal. One mutex protects both what the thread plans and what it is given, so no wake-up is lost. A lost
-//! wake-up would be a false loss of the lock.
+//! first renewal. One cell has both what the thread plans and what it is given, so no wake-up is lost. A lost wake-up
+//! would be a false loss of the lock.
 //!
 //! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended.
 
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::inner::LeaseInner;
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex};
+use crate::parker::Parker;
+use crate::sync::Mutex;
 
 /// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost, or whether it
 /// has to be renewed earlier since a Sentinel group has a new master.
@@ -32,8 +33,7 @@ pub(crate) struct Renewer {
 /// One renewal thread, as other threads see it.
 #[derive(Debug)]
 pub(crate) struct RenewalThread {
-    slot: Mutex<Slot>,
-    wake: Arc<Condvar>,
+    slot: Arc<Parker<Slot>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Renewer {
             return Ok(thread);
         }
         let slot = Slot { assignment: Some(assignment), nap: SLICE, ..Slot::default() };
-        let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        let thread = Arc::new(RenewalThread { slot: Parker::new(slot) });
         let (mine, renewer) = (Arc::clone(&thread), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
         Ok(thread)
@@ -88,10 +88,8 @@ impl Renewer {
         if assignment.due == Tick::NEVER {
             // The thread found the former lease ended and planned nothing. But the renewal is still due.
             assignment.due = Tick::ZERO;
-            // Unlocked before the notification, so that the woken thread finds the slot free. Pairs with `next_due`,
-            // which reads the slot under its lock before it sleeps: so no notification is lost.
             drop(slot);
-            thread.wake.notify_one();
+            thread.slot.notify();
         }
     }
 
@@ -135,18 +133,15 @@ impl RenewalThread {
         let mut slot = self.slot.lock();
         let must_wake = slot.wakes_at > assignment.due;
         slot.assignment = Some(assignment);
-        // Unlocked before the notification, as in `transfer`.
         drop(slot);
         if must_wake {
-            self.wake.notify_one();
+            self.slot.notify();
         }
     }
 
     /// Ends the thread once it has no assignment. Lock order: the idle list, then the slot.
     fn close(&self) {
-        // The slot is unlocked before the notification, as in `transfer`.
-        self.slot.lock().is_closed = true;
-        self.wake.notify_one();
+        self.slot.change(|slot| slot.is_closed = true);
     }
 
     fn run(self: &Arc<Self>, renewer: &Renewer) {
@@ -188,7 +183,7 @@ impl RenewalThread {
             let until = now.after(sleep.min(SLICE));
             // Set under the lock of the slot, like the assignment: `give` and `transfer` compare the two there.
             slot.wakes_at = until;
-            renewer.clock.idle_until(&self.wake, &mut slot, until);
+            self.slot.idle(&*renewer.clock, &mut slot, until);
             slot.wakes_at = Tick::ZERO;
         }
     }
@@ -254,7 +249,7 @@ mod tests {
         let former = inner();
         let assignment = Assignment { inner: Arc::clone(&former), due: SystemClock.now() };
         let slot = Slot { assignment: Some(assignment), is_running: true, ..Slot::default() };
-        let thread = Arc::new(RenewalThread { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
+        let thread = Arc::new(RenewalThread { slot: Parker::new(slot) });
         thread.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
         assert_eq!(thread.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = inner();

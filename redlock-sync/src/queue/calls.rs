@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::job::Job;
@@ -127,7 +126,7 @@ impl Queue {
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn claim(&self) -> Result<Job, Error> {
         loop {
-            if let Some(job) = self.claim_until(MaxWait::Forever, None)? {
+            if let Some(job) = self.claim_until(MaxWait::Forever)? {
                 return Ok(job);
             }
         }
@@ -150,7 +149,7 @@ impl Queue {
     /// ```
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
-        self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)), None)
+        self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)))
     }
 
     /// Claims a task if one is due, in one round trip. Returns `None` if no task is due.
@@ -170,15 +169,15 @@ impl Queue {
     /// ```
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim(&self) -> Result<Option<Job>, Error> {
-        self.claim_until(MaxWait::No, None)
+        self.claim_until(MaxWait::No)
     }
 
-    pub(super) fn claim_until(&self, limit: MaxWait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
+    pub(super) fn claim_until(&self, limit: MaxWait) -> Result<Option<Job>, Error> {
         let tasks = self.ready()?;
         self.options.check(&self.client.quorum.settings)?;
         let attempts = self.options.retry.max_attempts.map_or(u64::MAX, u64::from);
         let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
-        let request = ClaimRequest { client, tasks, options, attempts, keep_dead, stop };
+        let request = ClaimRequest { client, tasks, options, attempts, keep_dead };
         Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 

@@ -2,22 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Queue;
 use super::job::{Job, truncated};
 use super::task::limited;
 use crate::acquire::MaxWait;
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handler::caught;
 use crate::lease::LeaseInner;
+use crate::parker::Parker;
 use crate::protocol::task_queue::Ending;
-use crate::sync::{AtomicBool, Condvar, Mutex};
-
-/// The longest uninterrupted wait for the threads of a worker.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+use crate::sync::Mutex;
 
 /// How a handler ends a job. If a handler returns `()` or `Ok(())`, that means `Done`. An `Err` means `Retry` with the
 /// text of the error.
@@ -88,14 +86,11 @@ pub struct Worker {
 struct WorkerInner {
     queue: Queue,
     handler: Box<dyn Fn(&Job) -> Verdict + Send + Sync>,
-    /// `Worker::stop`, the drop of the worker and `fail` set it. Pairs with `WorkerInner::run`, `begin`
-    /// and `ClaimLoop::is_stopped`: a thread that reads true claims no task, and gives back one that it has just
-    /// claimed.
-    stop: AtomicBool,
+    /// Ends the waits of its threads for a task. It is within the one of the queue.
+    stop: Cancel,
     /// Held by the thread that waits for a task. The other threads wait for this mutex.
     turn: Mutex<()>,
-    state: Mutex<WorkerState>,
-    changed: Arc<Condvar>,
+    state: Arc<Parker<WorkerState>>,
 }
 
 #[derive(Default)]
@@ -103,19 +98,24 @@ struct WorkerState {
     threads: usize,
     /// The leases of the jobs whose handlers run.
     working: Vec<Arc<LeaseInner>>,
+    /// No job begins any more.
+    is_stopped: bool,
     /// The error that ended the worker.
     error: Option<Error>,
 }
 
 impl Worker {
     pub(super) fn start(
-        queue: Queue,
+        mut queue: Queue,
         threads: usize,
         handler: Box<dyn Fn(&Job) -> Verdict + Send + Sync>,
     ) -> Result<Worker, Error> {
         let clock = Arc::clone(&queue.client.quorum.clock);
-        let (stop, turn, changed) = (AtomicBool::new(false), Mutex::new(()), Arc::new(Condvar::new()));
-        let inner = Arc::new(WorkerInner { queue, handler, stop, turn, state: Mutex::default(), changed });
+        let stop = Cancel::within(queue.options.cancel.get().cloned());
+        // A worker outlasts every outage.
+        queue.options_mut().unavailable_after = Duration::MAX;
+        let (queue, turn, state) = (queue.cancel(&stop), Mutex::new(()), Arc::default());
+        let inner = Arc::new(WorkerInner { queue, handler, stop, turn, state });
         // Made before its threads: if a thread cannot be started, the drop of the worker ends the others.
         let worker = Worker { inner };
         for _ in 0..threads {
@@ -129,7 +129,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the worker: from now on, it claims no task. Threads that wait end within 50 ms, and handlers that run have
+    /// Ends the worker: from now on, it claims no task. Threads that wait end at once, and handlers that run have
     /// `grace` to end. Returns how many handlers still run after that, or zero in a forked child. The claims of these
     /// handlers are not renewed any more. So their tasks are due again when their leases have ended, unless the
     /// handlers end before that.
@@ -148,7 +148,7 @@ impl Worker {
     /// ```
     #[must_use = "so many handlers still run"]
     pub fn stop(self, grace: Duration) -> usize {
-        self.inner.stop.store(true, Ordering::SeqCst);
+        self.inner.stop(None);
         let until = self.inner.queue.client.quorum.now().after(grace);
         if self.inner.wait(until).is_err() {
             return 0;
@@ -181,7 +181,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.inner.stop.store(true, Ordering::SeqCst);
+        self.inner.stop(None);
     }
 }
 
@@ -201,49 +201,52 @@ struct ThreadCount(Arc<WorkerInner>);
 
 impl Drop for ThreadCount {
     fn drop(&mut self) {
-        // The state is unlocked before the notification. Pairs with `WorkerInner::wait`, which reads the number under
-        // the lock before it sleeps. So no notification is lost.
-        self.0.state.lock().threads -= 1;
-        self.0.changed.notify_all();
+        self.0.state.change(|state| state.threads -= 1);
     }
 }
 
 impl WorkerInner {
     fn run(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
+        loop {
             let turn = self.turn.lock();
-            if self.stop.load(Ordering::SeqCst) {
-                return;
-            }
-            let claimed = self.queue.claim_until(MaxWait::Forever, Some(&self.stop));
+            let claimed = self.queue.claim_until(MaxWait::Forever);
             drop(turn);
             match claimed {
                 Ok(Some(job)) if self.begin(&job) => self.handle(job),
                 // The worker was stopped while the claim was under way.
                 Ok(Some(job)) => job.give_back(),
                 Ok(None) => {}
-                Err(error) => return self.fail(error),
+                Err(error) => return self.stop(Some(error)),
             }
         }
     }
 
-    fn fail(&self, error: Error) {
-        if error != Error::Closed {
+    /// Ends the worker: on request, or because of the first error. Each other thread then ends by `Cancelled`.
+    fn stop(&self, error: Option<Error>) {
+        // In a forked child, a thread that does not exist there can have the state.
+        if self.queue.client.process.is_forked_child() {
+            return;
+        }
+        let is_first = self.state.change(|state| {
+            let is_first = !std::mem::replace(&mut state.is_stopped, true);
+            if is_first {
+                state.error.clone_from(&error);
+            }
+            is_first
+        });
+        self.stop.cancel();
+        if let Some(error) = error.filter(|error| is_first && *error != Error::Closed) {
             log::warn!("a worker stopped because of an error: {error}");
         }
-        self.state.lock().error.get_or_insert(error);
-        self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// Counts the job, unless the worker was stopped. `Worker::stop` sets `stop` before it locks the state to count the
-    /// jobs. So it counts this job, or the job does not begin.
+    /// Counts the job, unless the worker was stopped.
     fn begin(&self, job: &Job) -> bool {
         let mut state = self.state.lock();
-        let goes_on = !self.stop.load(Ordering::SeqCst);
-        if goes_on {
+        if !state.is_stopped {
             state.working.push(Arc::clone(job.inner()));
         }
-        goes_on
+        !state.is_stopped
     }
 
     fn handle(&self, job: Job) {
@@ -268,14 +271,7 @@ impl WorkerInner {
             return Err(Error::Closed);
         }
         let clock = &self.queue.client.quorum.clock;
-        let mut state = self.state.lock();
-        while state.threads > 0 {
-            let now = clock.now();
-            if now >= until {
-                break;
-            }
-            clock.wait_until(&self.changed, &mut state, until.min(now.after(LONGEST_WAIT)));
-        }
+        self.state.wait(&**clock, until, &[], |state| (state.threads == 0).then_some(()));
         Ok(())
     }
 }

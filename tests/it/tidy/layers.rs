@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// The layer of each module. Imports go to lower layers, except the edges below.
-const LAYERS: [(&str, u8); 33] = [
+const LAYERS: [(&str, u8); 34] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -37,6 +37,7 @@ const LAYERS: [(&str, u8); 33] = [
     ("clock", 0),
     ("cancel", 0),
     ("handler", 0),
+    ("parker", 0),
     // These modules belong to the unit tests.
     ("simulation", 0),
     ("sync", 0),
@@ -44,12 +45,12 @@ const LAYERS: [(&str, u8); 33] = [
 ];
 
 /// The allowed imports within a layer.
-const EDGES: [(&str, &str); 17] = [
+const EDGES: [(&str, &str); 20] = [
     ("__private", "testing"),
-    ("cancel", "clock"),
     ("client", "leader"),
     ("client", "once"),
     ("cancel", "error"),
+    ("cancel", "fork"),
     ("cancel", "sync"),
     ("clock", "sync"),
     ("facades", "testing"),
@@ -58,6 +59,9 @@ const EDGES: [(&str, &str); 17] = [
     ("key", "names"),
     ("observer", "error"),
     ("observer", "handler"),
+    ("parker", "cancel"),
+    ("parker", "clock"),
+    ("parker", "sync"),
     ("sync", "simulation"),
     ("token", "error"),
     ("token", "names"),
@@ -199,7 +203,7 @@ fn kinds_leave_waiting_and_counting_to_others() {
         // A worker waits until its own threads have ended.
         source.name == "queue/worker.rs" || !["lock", "queue", "protocol"].contains(&source.module())
     };
-    only_in(may, &["votes_needed", ".sleep(", "Condvar"]);
+    only_in(may, &["votes_needed", ".sleep(", "Condvar", "Parker"]);
 }
 
 #[test]

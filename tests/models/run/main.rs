@@ -20,6 +20,15 @@ models! {
         a_connection_comes_beside_a_silent_server
         no_connection_comes_beside_a_silent_server
     }
+    parking {
+        a_change_wakes
+        cancelled_at_each_moment
+        sleepers_of_one_cancel
+        cancelled_by_the_outer_one
+        changed_while_it_is_cancelled
+        one_sleep_after_the_other
+        a_pause
+    }
     queue {
         first_come_first_served
         a_crowd
@@ -104,6 +113,7 @@ models! {
     turns {
         each_hears_its_own
         readers_whose_time_is_up
+        cancelled_waits
         a_push_at_the_last_moment
         a_connection_that_breaks
         a_connection_that_falls_silent

@@ -1,11 +1,12 @@
 //! Models of the library's threads:
 //!
-//! 1. The queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`).
-//! 2. The lease that several threads hold together (`handover/sharing.rs`).
-//! 3. The threads that renew leases (`lease/renewal.rs`).
-//! 4. A lease that is renewed, lost, revoked, handed over and ended at the same time (`lease`).
-//! 5. The notification connection that waiting threads read in turn (`handover/listener`).
-//! 6. The connections that all threads share (`node/transport`), and how threads wait for one (`node/connections.rs`).
+//! 1. Threads that sleep until a cell changes, or until they are cancelled (`parker.rs`, `cancel.rs`).
+//! 2. The queue in which the threads of a process wait for a lock (`handover/thread_queue.rs`).
+//! 3. The lease that several threads hold together (`handover/sharing.rs`).
+//! 4. The threads that renew leases (`lease/renewal.rs`).
+//! 5. A lease that is renewed, lost, revoked, handed over and ended at the same time (`lease`).
+//! 6. The notification connection that waiting threads read in turn (`handover/listener`).
+//! 7. The connections that all threads share (`node/transport`), and how threads wait for one (`node/connections.rs`).
 //!
 //! The models include the library's own source files, but replace its `sync` by one that belongs to the scheduler
 //! `shuttle`. The scheduler runs a model many times. At each lock, notification and atomic access it decides which
@@ -18,9 +19,9 @@
 //! 3. [`counted_lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
 //! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
 //!    the real transport, and one server without a transport for [`leases`].
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`leases`], [`turns`], [`transport`], [`unattended`],
-//!    [`connecting`]: the models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the fixtures of
-//!    [`turns`], and [`wire`] has those of [`transport`].
+//! 5. [`parking`], [`queue`], [`sharing`], [`renewal`], [`relay`], [`leases`], [`turns`], [`transport`],
+//!    [`unattended`], [`connecting`]: the models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the
+//!    fixtures of [`turns`], and [`wire`] has those of [`transport`].
 //! 6. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
@@ -56,6 +57,7 @@ from_library! {
     names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"
     options "../../../redlock-sync/src/options.rs"
+    parker "../../../redlock-sync/src/parker.rs"
     protocol "../../../redlock-sync/src/protocol/mod.rs"
     quorum "../../../redlock-sync/src/quorum/mod.rs"
     token "../../../redlock-sync/src/token.rs"
@@ -70,6 +72,7 @@ pub mod leases;
 mod listening;
 #[allow(dead_code, unreachable_pub)]
 mod node;
+pub mod parking;
 pub mod queue;
 pub mod relay;
 pub mod renewal;

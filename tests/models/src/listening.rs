@@ -9,6 +9,7 @@ use std::time::Duration;
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::handover::listener::connection_state::{Heartbeat, Subscription};
 use crate::handover::listener::notification::Notification;
@@ -72,7 +73,7 @@ impl fmt::Debug for FakeSubscriber {
 
 /// A client and its server.
 pub(crate) struct Rig {
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: Arc<Waiters>,
     this: Weak<Rig>,
     /// The last connection that was made.
     pub(crate) socket: Mutex<Option<Arc<Socket>>>,
@@ -210,7 +211,13 @@ impl Rig {
 
 impl Wait<'_> {
     pub(crate) fn sleep(&self, until: Tick) -> Woken {
-        self.rig.waiters.sleep(self.number, until)
+        self.rig.waiters.sleep(self.number, until, None)
+    }
+
+    /// Sleeps until the wait is cancelled.
+    pub(crate) fn sleep_until_cancelled(&self, cancel: &Cancel) {
+        while self.rig.waiters.sleep(self.number, Tick::NEVER, Some(cancel)) != Woken::Timer {}
+        assert!(cancel.is_cancelled(), "for no reason");
     }
 
     /// Sleeps until the wait has a connection, and returns its subscription.

@@ -82,6 +82,7 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 
 /// A condition variable without spurious wake-ups. They would hide a lost notification, because the library's loops
 /// check their condition again.
+#[derive(Default)]
 pub(crate) struct Condvar {
     waiting: std::sync::Mutex<VecDeque<Arc<Sleeper>>>,
     /// An atomic that is read before each notification. The scheduler can switch threads there.
@@ -90,7 +91,7 @@ pub(crate) struct Condvar {
 
 impl Condvar {
     pub(crate) fn new() -> Condvar {
-        Condvar { waiting: std::sync::Mutex::default(), point: AtomicBool::new(false) }
+        Condvar::default()
     }
 
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {

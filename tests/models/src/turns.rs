@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use shuttle::thread;
 
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::handover::listener::waiter_table::Woken;
 use crate::listening::{Board, Rig, Time, all, end};
@@ -66,6 +67,30 @@ pub fn readers_whose_time_is_up() {
     all(hurried);
     patient.join().unwrap();
     time.stop();
+    end(&rig);
+}
+
+/// Two of three waits are cancelled, whether they read, sleep, or have not begun to. The third one gets its
+/// notification. No time passes, so a cancellation that is missed is a deadlock.
+pub fn cancelled_waits() {
+    let (rig, board, cancel) = (Rig::new(), Board::new(), Cancel::new());
+    let cancelled = [(); 2].map(|()| {
+        let cancel = Cancel::within(Some(cancel.clone()));
+        rig.spawn(move |rig| rig.begin().sleep_until_cancelled(&cancel))
+    });
+    let patient = rig.spawn({
+        let board = board.clone();
+        move |rig| {
+            let wait = rig.begin();
+            board.put(&wait, wait.subscription());
+            wait.heard();
+        }
+    });
+    cancel.cancel();
+    all(cancelled);
+    let (number, channel) = board.take();
+    assert!(rig.notify(number, &channel));
+    patient.join().unwrap();
     end(&rig);
 }
 

@@ -120,11 +120,11 @@ impl Listener {
     ) -> Result<u64, Failure> {
         let call = call(subscription, text, checks);
         let said = self.quorum.ask_one(subscription.node, &call)?;
-        Ok(self.learn(subscription, said, checks))
+        Ok(self.learn(said, checks))
     }
 
     /// Applies what a server says of these locks. Returns how many connections received the message.
-    fn learn(&self, subscription: &Subscription, said: Value, checks: &[LockCheck]) -> u64 {
+    fn learn(&self, said: Value, checks: &[LockCheck]) -> u64 {
         let Value::List(said) = said else { return number(&said) };
         let (mut due, mut later) = (Vec::new(), Vec::new());
         let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| checks.get(i));
@@ -135,9 +135,7 @@ impl Listener {
             }
         }
         self.waiters.with(|table, now| table.set_next_check(later, now));
-        if self.waiters.with(|table, _| table.wake_to_check(due)) {
-            drop(self.publish(subscription, WAKE_READER, &[]));
-        }
+        self.waiters.with(|table, _| table.wake_to_check(due));
         said.first().map_or(0, number)
     }
 
@@ -185,7 +183,7 @@ impl Listener {
             let said = self.quorum.ask_one_all(subscription.node, &calls);
             for (said, part) in said.into_iter().zip(parts) {
                 if let Ok(said) = said {
-                    self.learn(subscription, said, part);
+                    self.learn(said, part);
                 }
             }
         }

@@ -34,7 +34,6 @@ use parking_lot::Mutex;
 use self::connect::WAKE_READER;
 pub(crate) use self::connection_state::Subscription;
 pub(crate) use self::notification::Notification;
-use self::waiter_table::BackgroundTask;
 pub(crate) use self::waiter_table::{Awaits, Woken};
 use self::waiters::Waiters;
 use crate::cancel::Cancelling;
@@ -51,7 +50,7 @@ pub(crate) type OnLateGrant = Box<dyn Fn(&str, &Notification) + Send + Sync>;
 /// The notification connection of a client, and the waits that it serves.
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
     /// The steps of subscribing whose failure was logged.
     warned: Mutex<HashSet<&'static str>>,
     on_late_grant: OnLateGrant,
@@ -73,10 +72,8 @@ impl Listener {
         });
         let this = Arc::downgrade(&listener);
         listener.quorum.nodes.on_return(Box::new(move || {
-            if let Some(listener) = this.upgrade()
-                && let Some(subscription) = listener.waiters.with(|table, _| table.servers_are_back())
-            {
-                listener.run(BackgroundTask::WakeReader(subscription));
+            if let Some(listener) = this.upgrade() {
+                listener.waiters.with(|table, _| table.servers_are_back());
             }
         }));
         listener
@@ -124,15 +121,7 @@ impl ListenerWait {
     /// That is reported once: [`subscription`](ListenerWait::subscription) marks it as seen. Notifications that arrived
     /// since the last sleep are returned first. A cancelled wait ends like the timer.
     pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
-        let clock = &self.listener.quorum.clock;
-        loop {
-            let slice = cancel.slice(clock.now(), until);
-            let woken = self.listener.waiters.sleep(self.number, slice);
-            // If it woke before the end of its slice, something else has ended the sleep.
-            if woken != Woken::Timer || slice == until || clock.now() < slice || cancel.is_cancelled() {
-                return woken;
-            }
-        }
+        self.listener.waiters.sleep(self.number, until, cancel.get())
     }
 
     /// Says that this wait may be in a server queue after its end. While other threads wait, later grants to it go to

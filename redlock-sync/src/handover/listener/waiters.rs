@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::waiter_table::{BackgroundTask, FollowUp, NextStep, WaiterTable, Woken};
+use crate::cancel::Cancel;
 use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Subscriber};
 use crate::sync::Mutex;
 
 /// Runs a task elsewhere. It must neither block nor call back on the same thread.
 pub(crate) type RunInBackground = Box<dyn Fn(BackgroundTask) + Send + Sync>;
+
+/// The shortest limit for the reads of a wait that can be cancelled.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(10);
 
 pub(crate) struct Waiters {
     clock: Arc<dyn Clock>,
@@ -20,8 +24,8 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    pub(crate) fn new(clock: Arc<dyn Clock>, timeout: Duration, tasks: RunInBackground) -> Waiters {
-        Waiters { clock, timeout, tasks, table: Mutex::default() }
+    pub(crate) fn new(clock: Arc<dyn Clock>, timeout: Duration, tasks: RunInBackground) -> Arc<Waiters> {
+        Arc::new(Waiters { clock, timeout, tasks, table: Mutex::default() })
     }
 
     /// Runs one step under the lock, and then what follows from it without the lock.
@@ -40,8 +44,17 @@ impl Waiters {
     }
 
     /// Sleeps until then, or until something is there for this wait. Meanwhile it reads the connection, if no other
-    /// thread does.
-    pub(crate) fn sleep(&self, number: u64, until: Tick) -> Woken {
+    /// thread does. A cancelled wait ends like the timer: it is woken to check.
+    pub(crate) fn sleep(self: &Arc<Self>, number: u64, until: Tick, cancel: Option<&Cancel>) -> Woken {
+        let _registered = cancel.map(|cancel| {
+            let this = Arc::clone(self);
+            cancel.wakes(move || this.with(|table, _| table.wake_to_check([number])))
+        });
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Woken::Timer;
+        }
+        // If the server hangs, it sends no message that ends the read of a cancelled wait.
+        let longest_read = cancel.map_or(Duration::MAX, |_| self.timeout.max(SHORTEST_LIMIT));
         let mut brought: Option<(Box<dyn Subscriber>, Heard)> = None;
         loop {
             let mut table = self.table.lock();
@@ -62,7 +75,7 @@ impl Waiters {
                         NextStep::Read(conn, read_for) => {
                             let guard = ReaderGuard { waiters: self, conn: Some(conn) };
                             self.carry_out(follow_up);
-                            brought = guard.read(read_for);
+                            brought = guard.read(read_for.min(longest_read));
                         }
                         NextStep::Sleep(..) => self.carry_out(follow_up),
                         NextStep::Woken(woken) => {

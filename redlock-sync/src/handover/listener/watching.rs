@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL, Subscription};
-use super::waiter_table::{Awaits, WaitState, WaiterTable};
+use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL};
+use super::waiter_table::{Awaits, BackgroundTask, WaitState, WaiterTable};
 use crate::clock::Tick;
 
 /// If there are at most this many sorted sets, each check reads all of them. So the effect of a lost message is found,
@@ -73,9 +73,9 @@ impl WaiterTable {
         }
     }
 
-    /// Wakes these waits, so that they make their own check. True if the thread of one of them may be reading: then a
-    /// message has to wake it.
-    pub(crate) fn wake_to_check(&mut self, numbers: impl IntoIterator<Item = u64>) -> bool {
+    /// Wakes these waits, so that they make their own check. If the thread of one of them may be reading, a message
+    /// wakes it.
+    pub(crate) fn wake_to_check(&mut self, numbers: impl IntoIterator<Item = u64>) {
         let mut reads = false;
         for number in numbers {
             let Some(wait) = self.waits.get_mut(&number) else { continue };
@@ -86,15 +86,16 @@ impl WaiterTable {
                 reads = true;
             }
         }
+        if reads && let Some(subscription) = self.connection.subscription() {
+            self.follow_up.tasks.push(BackgroundTask::WakeReader(subscription.clone()));
+        }
         self.wake_next_reader();
-        reads
     }
 
-    /// Wakes the waits that wait for a server. Returns the subscription on which a thread reads that must be woken, if
-    /// there is one.
-    pub(crate) fn servers_are_back(&mut self) -> Option<Subscription> {
+    /// Wakes the waits that wait for a server.
+    pub(crate) fn servers_are_back(&mut self) {
         let awaits = |(number, wait): (&u64, &WaitState)| (wait.awaits == Awaits::Servers).then_some(*number);
         let numbers: Vec<u64> = self.waits.iter().filter_map(awaits).collect();
-        if self.wake_to_check(numbers) { self.connection.subscription().cloned() } else { None }
+        self.wake_to_check(numbers);
     }
 }

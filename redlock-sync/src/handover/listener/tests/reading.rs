@@ -3,17 +3,23 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::cancel::Cancel;
 use crate::handover::listener::waiter_table::{BackgroundTask, WaiterTable};
 use crate::handover::listener::waiters::Waiters;
 use crate::node::{Heard, Subscriber};
 
 /// A connection that plays a script. After the script, nothing arrives.
 #[derive(Debug)]
-struct ScriptedConnection(VecDeque<&'static str>);
+struct ScriptedConnection {
+    script: VecDeque<&'static str>,
+    /// The limit of the last read.
+    limit: Arc<Mutex<Duration>>,
+}
 
 impl Subscriber for ScriptedConnection {
     fn receive(&mut self, timeout: Duration) -> Heard {
-        match self.0.pop_front() {
+        *self.limit.lock() = timeout;
+        match self.script.pop_front() {
             Some("panic") => panic!("told so"),
             Some("break") => Heard::Broken("told so".into()),
             Some(message) => Heard::Message(message.into()),
@@ -41,8 +47,10 @@ impl Clock for SetClock {
 
 /// The waits of a listener, and the background tasks that they requested.
 struct Rig {
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
     tasks: Arc<Mutex<Vec<BackgroundTask>>>,
+    /// The limit of the last read.
+    limit: Arc<Mutex<Duration>>,
 }
 
 impl Rig {
@@ -54,11 +62,15 @@ impl Rig {
         let tasks = Arc::new(Mutex::new(Vec::new()));
         let theirs = Arc::clone(&tasks);
         let run = Box::new(move |task| theirs.lock().push(task));
-        Rig { waiters: Waiters::new(clock, TIMEOUT, run), tasks }
+        Rig { waiters: Waiters::new(clock, TIMEOUT, run), tasks, limit: Arc::default() }
     }
 
     fn begin(&self) -> u64 {
         self.waiters.with(|table, _| table.begin())
+    }
+
+    fn sleep(&self, wait: u64, until: Tick) -> Woken {
+        self.waiters.sleep(wait, until, None)
     }
 
     fn subscription(&self, wait: u64) -> Option<Subscription> {
@@ -69,7 +81,8 @@ impl Rig {
         assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
         self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
-        let conn = Box::new(ScriptedConnection(does.into_iter().collect()));
+        let (script, limit) = (does.into_iter().collect(), Arc::clone(&self.limit));
+        let conn = Box::new(ScriptedConnection { script, limit });
         let subscription = Subscription { node: 0, channel, generation: 0 };
         self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
     }
@@ -91,13 +104,29 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     rig.connect(["panic"]);
     assert!(rig.subscription(reader).is_some() && rig.subscription(other).is_some());
-    thread::scope(|scope| assert!(scope.spawn(|| rig.waiters.sleep(reader, soon())).join().is_err()));
+    thread::scope(|scope| assert!(scope.spawn(|| rig.sleep(reader, soon())).join().is_err()));
     rig.waiters.with(|table, now| table.end(reader, now));
     assert_eq!(rig.subscription(other), None);
     assert!(rig.pause().is_some());
     rig.connect(["channel/2 5 300 0 0 abc k"]);
-    assert_eq!(rig.waiters.sleep(other, soon()), Woken::Connected);
-    assert_eq!(fence(rig.waiters.sleep(other, soon())), 5);
+    assert_eq!(rig.sleep(other, soon()), Woken::Connected);
+    assert_eq!(fence(rig.sleep(other, soon())), 5);
+}
+
+/// If the server hangs, no message ends the read of a wait that was cancelled.
+#[test]
+fn a_wait_that_can_be_cancelled_reads_for_a_node_timeout() {
+    const PUSH: &str = "channel/1 5 300 0 0 abc k";
+    let (rig, cancel) = (Rig::new(), Cancel::new());
+    let wait = rig.begin();
+    rig.connect([PUSH, PUSH]);
+    rig.subscription(wait);
+    assert_eq!(fence(rig.waiters.sleep(wait, soon(), Some(&cancel))), 5);
+    assert_eq!(*rig.limit.lock(), TIMEOUT);
+    assert_eq!(fence(rig.sleep(wait, soon())), 5);
+    assert!(*rig.limit.lock() > 2 * TIMEOUT);
+    cancel.cancel();
+    assert_eq!(rig.waiters.sleep(wait, soon(), Some(&cancel)), Woken::Timer);
 }
 
 #[test]
@@ -114,8 +143,8 @@ fn pauses_between_attempts_grow() {
     // Connections that break soon do not shorten the pause.
     for bad in 1..4 {
         rig.connect(["break"]);
-        assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
-        assert_eq!(rig.waiters.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
+        assert_eq!(rig.sleep(wait, soon()), Woken::Connected);
+        assert_eq!(rig.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
         assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
     }
     // Attempts for a node that is left out are frequent, since they cost nothing.
@@ -134,9 +163,9 @@ fn what_is_refused_is_tried_again_after_a_minute() {
     rig.waiters.with(|table, _| table.refused());
     assert_eq!(rig.pause(), Some(Duration::from_secs(60)));
     assert!(rig.waiters.with(|table, _| table.polls()));
-    assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
+    assert_eq!(rig.sleep(wait, soon()), Woken::Connected);
     rig.connect([]);
-    assert_eq!(rig.waiters.sleep(wait, soon()), Woken::Connected);
+    assert_eq!(rig.sleep(wait, soon()), Woken::Connected);
     assert!(!rig.waiters.with(|table, _| table.polls()) && rig.subscription(wait).is_some());
 }
 
@@ -147,7 +176,7 @@ fn one_wait_keeps_so_many_pushes_and_no_more() {
     let (reader, busy) = (rig.begin(), rig.begin());
     rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc k"]));
     rig.subscription(reader);
-    assert_eq!(fence(rig.waiters.sleep(reader, soon())), 9);
+    assert_eq!(fence(rig.sleep(reader, soon())), 9);
     let notifications: Vec<_> = std::iter::from_fn(|| rig.waiters.with(|table, _| table.take(busy)))
         .map(|notification| notification.fence)
         .collect();
