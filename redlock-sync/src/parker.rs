@@ -2,9 +2,9 @@
 //!
 //! No wake-up is lost:
 //!
-//! - Before a thread sleeps, it locks the cell, and looks at it and at each `Cancel`. The condition variable unlocks the
-//!   cell in the same step in which the sleep begins.
-//! - A thread that changes the cell has it locked, and notifies afterwards. A thread that cancels marks the [`Cancel`],
+//! - Before a thread sleeps, it locks the cell, and looks at it and at each [`Cancel`]. The condition variable unlocks
+//!   the cell in the same step in which the sleep begins.
+//! - A thread that changes the cell has it locked, and notifies afterwards. A thread that cancels marks the `Cancel`,
 //!   locks the cell once, and notifies afterwards.
 //! - So the change comes before the look, which sees it, or within the sleep, which the notification ends.
 //! - A sleep is registered with its `Cancel` before the look. A `Cancel` that misses the sleep was marked by then.
