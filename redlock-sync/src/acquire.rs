@@ -116,15 +116,8 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
             outcome => return outcome,
         }
     }
-    // The check is skipped in the last node timeout before the deadline. The check and the last attempt can each take
-    // one node timeout.
-    let check_holder = || {
-        if in_queue.since(client.quorum.now()) > client.quorum.settings.node_timeout {
-            client.check_holders(key);
-        }
-    };
     loop {
-        match queues.enqueue(key, in_queue, kind, &request.options, &check_holder) {
+        match queues.enqueue(key, in_queue, kind, &request.options) {
             QueueOutcome::Head(head) => {
                 let pause = head.foreign_pause;
                 if pause.until > Tick::ZERO {

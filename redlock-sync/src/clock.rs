@@ -63,6 +63,11 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
         waiting.wait_for(until.since(self.now()));
     }
 
+    /// Wakes a thread that waits on this condition variable.
+    fn notify(&self, condvar: &Arc<Condvar>) {
+        condvar.notify_one();
+    }
+
     /// Starts a thread that sleeps by this clock.
     ///
     /// # Errors

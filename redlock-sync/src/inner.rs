@@ -155,16 +155,6 @@ impl ClientInner {
         })
     }
 
-    /// Asks the servers whether this client still holds the lock, for a thread that waits for it. The check does not
-    /// extend the lease.
-    ///
-    /// Until the next renewal, and for ever without renewals, nothing else notices a key that was deleted by hand. If
-    /// the lock is lost, the next thread in the queue goes on.
-    pub(crate) fn check_holders(&self, key: &Arc<str>) {
-        let holders = self.leases.live().into_iter().filter(|inner| inner.key.name() == key);
-        holders.for_each(|inner| inner.check_on_servers());
-    }
-
     // --- tokens that a server may still have -------------------------------------------------------------------------
 
     /// True if one of these holders of the lock, given by the random parts of their tokens, is a pending token of this

@@ -122,7 +122,7 @@
 //! - A server may still execute a request that the client has given up. The client writes the release behind it on the
 //!   same connection. A connection that does not answer is replaced. The client keeps two such connections to each
 //!   server, for eight node timeouts at most. What a server executes after that ends with its lease.
-//! - A jump of a server's wall clock can end its keys early. With one node, the lock is `Lost` at the next renewal.
+//! - A jump of a server's wall clock can end its keys early. With one node, the lock is `Lost` about a second later.
 //!   With three or more, the lock survives the jump of one node while it has a spare vote. The next renewal sets the
 //!   key on that node again.
 //! - With several nodes, a node that has just restarted casts no vote, since it may have forgotten a lock.

@@ -54,6 +54,11 @@ impl<T> Parker<T> {
         self.changed.notify_all();
     }
 
+    /// Wakes a thread that [idles](Parker::idle). A test clock stands still until it has woken.
+    pub(crate) fn wake_idle(&self, clock: &dyn Clock) {
+        clock.notify(&self.changed);
+    }
+
     /// One sleep of a thread that has nothing to do, and decides at each look how long the next sleep is.
     pub(crate) fn idle(&self, clock: &dyn Clock, cell: &mut MutexGuard<'_, T>, until: Tick) {
         clock.idle_until(&self.changed, cell, until);

@@ -7,6 +7,7 @@
 //!    permits. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread cancels. `leader`:
 //!    one leader of several candidates. `once`: a job that runs once.
 //! 4. `faults` and `inputs`: the faults and the bad input in the guarantees, by number.
+//!    `losses`: locks that the servers have lost.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //!    `keys_without_ttl`: keys that never expire.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`:
@@ -54,6 +55,7 @@ mod kinds;
 mod latch;
 mod leader;
 mod logged;
+mod losses;
 mod multi;
 mod observer;
 mod once;

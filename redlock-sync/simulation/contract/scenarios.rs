@@ -1,9 +1,13 @@
 //! Scenarios: steps with their expected results.
 
 use super::*;
+use crate::options::Mode;
+use crate::protocol::ReadWrite;
+use crate::protocol::held::ask_for;
+use crate::protocol::permits::Permits;
 
 pub(super) fn all() -> Vec<Scenario> {
-    scenarios().into_iter().chain(more_scenarios()).chain(pauses()).chain([adoption()]).collect()
+    scenarios().into_iter().chain(more_scenarios()).chain(pauses()).chain([adoption(), look()]).collect()
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -212,6 +216,55 @@ fn adoption() -> Scenario {
             (adopt("c", "b", true), "[1, now]"),
             (inspect_exclusive(), "[1, c, 60s]"),
             (free("c"), "1"),
+        ],
+    )
+}
+
+/// The places of the tokens that are gone.
+fn look() -> Scenario {
+    let key = exclusive().key;
+    let side = |mode| Protocol::ReadWrite(ReadWrite::new(key.clone(), mode, false));
+    let (mutex, writer, reader) = (Protocol::Mutex(exclusive()), side(Mode::Exclusive), side(Mode::Joint));
+    let permits = Permits {
+        key: key.clone(),
+        total: 5,
+        many: 2,
+        several: false,
+        reservation: SECOND,
+        first: None,
+        slots: vec![0, 4],
+    };
+    let permits = Protocol::Semaphore(permits);
+    let asked = |locks: &[(&Protocol, &str)]| {
+        let tokens: Vec<_> = locks.iter().flat_map(|(lock, token)| lock.stored(&id(token))).collect();
+        ask_for(&tokens).call
+    };
+    let lend = |member: &str, ends: &str| {
+        let source = "return redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2])";
+        let script = Box::leak(Box::new(Script::new("lend", source)));
+        Call::new(script, &[key.as_str()], &[Arg::Text(ends), Arg::Text(member)])
+    };
+    let acquire = |lock: &Protocol| {
+        let (id, policy) = (id("a"), QueuePolicy::None);
+        let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, policy, leftover_tokens: &[] };
+        lock.acquire(&args).call
+    };
+    (
+        "a look finds the tokens that are gone",
+        vec![
+            (asked(&[(&mutex, "a")]), "[1, 1]"),
+            (take("a"), "1"),
+            (asked(&[(&mutex, "a")]), "[1]"),
+            (asked(&[(&mutex, "b"), (&writer, "a"), (&mutex, "a")]), "[1, 2, 1]"),
+            (clear(), "1"),
+            (acquire(&writer), "1"),
+            (asked(&[(&writer, "a"), (&reader, "a"), (&writer, "b")]), "[1, 2, 3]"),
+            (clear(), "1"),
+            (lend("0 a", "9000000000000000"), "1"),
+            (lend("4 a", "1"), "1"),
+            (asked(&[(&permits, "a"), (&permits, "b")]), "[1, 2, 3, 4]"),
+            (spoil(0), "1"),
+            (asked(&[(&mutex, "a"), (&writer, "a")]), "[1, 2, 1]"),
         ],
     )
 }

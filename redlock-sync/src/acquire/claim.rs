@@ -90,7 +90,7 @@ pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option
     }
     loop {
         let until = claims.limit.until;
-        match client.queues.enqueue(request.tasks.due.name(), until, QUEUE, request.options, &|| {}) {
+        match client.queues.enqueue(request.tasks.due.name(), until, QUEUE, request.options) {
             QueueOutcome::Head(head) => {
                 let outcome = claims.run();
                 drop(head);

@@ -29,12 +29,6 @@ use crate::options::{Kind, LockOptions, Mode};
 use crate::parker::{Parker, pause};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex};
 
-/// After this time a waiting thread asks the servers whether its client still has the lock: the key may have been
-/// deleted by hand. Most waits are shorter.
-const FIRST_CHECK: Duration = Duration::from_millis(100);
-/// The time between this check and the next one.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 /// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
 /// what threads hand over: a held lease.
 #[derive(Debug)]
@@ -281,15 +275,13 @@ impl<T> ThreadQueues<T> {
     }
 
     /// Waits in the queue, until `until` at most, to become the queue head. If a holder had the same settings, the
-    /// thread gets the lock itself. The first waiting thread calls `check` after [`FIRST_CHECK`], and then after each
-    /// [`CHECK_INTERVAL`].
+    /// thread gets the lock itself.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
-        check: &dyn Fn(),
     ) -> QueueOutcome<T>
     where
         T: Send + 'static,
@@ -313,7 +305,7 @@ impl<T> ThreadQueues<T> {
             self.waiting_threads.fetch_add(1, Ordering::SeqCst);
             thread
         };
-        self.wait_in_queue(key, &thread, until, check)
+        self.wait_in_queue(key, &thread, until)
     }
 
     fn wait_in_queue(
@@ -321,35 +313,23 @@ impl<T> ThreadQueues<T> {
         key: &Arc<str>,
         thread: &Arc<QueuedThread<T>>,
         mut until: Tick,
-        check: &dyn Fn(),
     ) -> QueueOutcome<T>
     where
         T: Send + 'static,
     {
         let mut cancel = thread.options.cancel.get();
-        let mut next_check = self.clock.now().after(FIRST_CHECK);
         loop {
-            let place = thread.place.wait(&*self.clock, until.min(next_check), &[cancel], ThreadPlace::take);
+            let place = thread.place.wait(&*self.clock, until, &[cancel], ThreadPlace::take);
             if let Some(entered) = place.and_then(|place| self.entered(key, place)) {
                 return entered;
             }
-            if self.clock.now() >= until || cancel.is_some_and(Cancel::is_cancelled) {
-                if self.dequeue(key, thread) {
-                    return QueueOutcome::Late;
-                }
-                // `advance` or `successor` has removed this thread from the queue first. Its place is set already, or
-                // `hand_over` sets it soon.
-                (until, cancel) = (Tick::NEVER, None);
-            } else if self.is_first(key, thread) {
-                check();
+            if self.dequeue(key, thread) {
+                return QueueOutcome::Late;
             }
-            next_check = self.clock.now().after(CHECK_INTERVAL);
+            // `advance` or `successor` has removed this thread from the queue first. Its place is set already, or
+            // `hand_over` sets it soon.
+            (until, cancel) = (Tick::NEVER, None);
         }
-    }
-
-    fn is_first(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
-        let by_key = self.by_key.lock();
-        by_key.get(key).and_then(|queue| queue.waiting.front()).is_some_and(|first| Arc::ptr_eq(first, thread))
     }
 
     /// Removes a thread whose time is up from the queue; false if it is not there any more.

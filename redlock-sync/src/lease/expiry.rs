@@ -59,6 +59,11 @@ impl VoteExpiry {
     pub(crate) fn is_incomplete(&self) -> bool {
         self.until.contains(&Tick::ZERO)
     }
+
+    /// The nodes that have our token, as far as we know.
+    pub(crate) fn nodes(&self) -> Few<bool> {
+        self.until.iter().map(|until| *until > Tick::ZERO).collect()
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod state;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -39,14 +39,14 @@ use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::{Mode, check_lease};
-use crate::sync::Mutex;
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
 /// [`MultiLock`](crate::MultiLock) has a lease for [each key](crate::MultiLockGuard::leases).
 ///
-/// Each lease has a renewal thread, which renews the lease each time a third of it has passed. The methods of a lease
-/// say whether the lock is still held, and return the fencing token for the protected resource. Threads that read by a
+/// Each lease has a renewal thread, which renews the lease each time a third of it has passed. Once a second, one of
+/// these threads asks the servers whether they still have the locks of the client. The methods of a lease say whether
+/// the lock is still held, and return the fencing token for the protected resource. Threads that read by a
 /// [`RwLock`](crate::RwLock) can share one lease on the servers, and each has its own `Lease`. `Lease` is `Send` and
 /// `Sync`, so the holder can lend `&Lease` to a thread that works for it. It is not `Clone`.
 ///
@@ -113,12 +113,14 @@ impl Lease {
     }
 
     /// Returns `Ok` while, as far as this process knows, the lock is held. No I/O: it compares the end of the lease
-    /// with a clock that goes on while the machine sleeps. It also knows of losses that a renewal or another call
-    /// found. So it is right even if the renewal thread got no processor time. If a server loses the key early, it
-    /// learns that only from the next renewal, or from [`extend`](Lease::extend).
+    /// with a clock that goes on while the machine sleeps. So it is right even if the renewal thread got no
+    /// processor time. If the servers lose the key early, the client finds that [about a second later][look], and then
+    /// this is `Lost`. [`extend`](Lease::extend) finds it at once.
     ///
     /// Call it before each step that must not happen without the lock. The process can still be paused between the call
     /// and the step. Only [`fencing_token`](Lease::fencing_token) helps against that.
+    ///
+    /// [look]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md#is-the-lock-still-held
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) once the lease has run out or a loss is known, and from then on
@@ -380,10 +382,9 @@ impl Lease {
     fn pass_on(&self) -> bool {
         let Some((successor, thread)) = self.inner.pass_on() else { return false };
         let inner = Arc::new(successor);
-        Renewer::transfer(&self.renewal, Arc::clone(&inner));
         // Registered here, and not when that thread runs: `unlock_all` has to find the lock in between too. It can miss
         // the lock only between `LeaseInner::pass_on` and this line.
-        self.leases.register(&inner);
+        self.leases.renewer.transfer(&self.renewal, Arc::clone(&inner));
         let now = inner.quorum.now();
         thread.hand_over(Lease::of(inner, Arc::clone(&self.renewal), Arc::clone(&self.leases), now));
         true
@@ -409,8 +410,6 @@ impl fmt::Debug for Lease {
 pub(crate) struct Leases {
     queues: Arc<ThreadQueues<Lease>>,
     pub(crate) renewer: Arc<Renewer>,
-    /// The live leases, for `unlock_all` and `close`.
-    registry: Mutex<Vec<Weak<LeaseInner>>>,
     pending: Arc<Pending>,
     fork: ForkGuard,
 }
@@ -420,7 +419,6 @@ impl Leases {
         Arc::new(Leases {
             queues: Arc::clone(queues),
             renewer: Renewer::new(Arc::clone(&pending.quorum.clock)),
-            registry: Mutex::default(),
             pending: Arc::clone(pending),
             fork: ForkGuard::new(),
         })
@@ -428,27 +426,15 @@ impl Leases {
 
     /// Gives a held lock its renewal thread. If no thread can be started, the lock is released.
     pub(crate) fn hold(self: &Arc<Self>, inner: &Arc<LeaseInner>) -> io::Result<Lease> {
-        let renewal = self.renewer.assign(Arc::clone(inner)).inspect_err(|_| {
+        let renewal = self.renewer.assign(inner).inspect_err(|_| {
             drop(inner.release(inner.quorum.settings.node_timeout, &self.pending));
         })?;
-        self.register(inner);
         Ok(Lease::of(Arc::clone(inner), renewal, Arc::clone(self), inner.quorum.now()))
     }
 
-    fn register(&self, inner: &Arc<LeaseInner>) {
-        let mut all = self.registry.lock();
-        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
-        // most twice as many entries as there are live leases.
-        if all.len() == all.capacity() {
-            all.retain(|weak| weak.strong_count() > 0);
-            let live = all.len();
-            all.reserve(live.max(16));
-        }
-        all.push(Arc::downgrade(inner));
-    }
-
+    /// The live leases, for `unlock_all` and `close`.
     pub(crate) fn live(&self) -> Vec<Arc<LeaseInner>> {
-        self.registry.lock().iter().filter_map(Weak::upgrade).collect()
+        self.renewer.live()
     }
 }
 

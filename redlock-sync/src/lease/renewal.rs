@@ -5,19 +5,22 @@
 //! first renewal. One cell has both what the thread plans and what it is given, so no wake-up is lost. A lost wake-up
 //! would be a false loss of the lock.
 //!
-//! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended.
+//! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended. So some thread
+//! wakes each second. It asks the servers in one call whether they still have the locks of this client. The thread of a
+//! lease that they may have lost is woken, and asks for that lease.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::inner::LeaseInner;
+use super::inner::{LeaseInner, suspects};
 use crate::clock::{Clock, Tick};
 use crate::parker::Parker;
 use crate::sync::Mutex;
 
 /// Longest sleep until a thread reads the lease's own clock again, and checks whether the lease was lost, or whether it
-/// has to be renewed earlier since a Sentinel group has a new master.
+/// has to be renewed earlier since a Sentinel group has a new master. Also the time from one look for lost locks to the
+/// next.
 const SLICE: Duration = Duration::from_secs(1);
 /// A thread without a guard ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -28,6 +31,10 @@ pub(crate) struct Renewer {
     clock: Arc<dyn Clock>,
     /// The threads without a lease. `None` once the client is closed.
     idle: Mutex<Option<Vec<Arc<RenewalThread>>>>,
+    /// The live leases, each with its thread.
+    leases: Mutex<Vec<(Weak<LeaseInner>, Arc<RenewalThread>)>>,
+    /// From then on, the first thread that wakes looks for lost locks.
+    next_look: Mutex<Tick>,
 }
 
 /// One renewal thread, as other threads see it.
@@ -41,7 +48,7 @@ struct Slot {
     assignment: Option<Assignment>,
     /// When the thread checks the slot next; zero while it does not sleep.
     wakes_at: Tick,
-    /// A round is under way. The thread itself rejoins the idle threads after it.
+    /// A round or a look is under way. The thread itself rejoins the idle threads after it.
     is_running: bool,
     /// When the last assignment ended.
     idle_since: Tick,
@@ -55,19 +62,37 @@ struct Slot {
 struct Assignment {
     inner: Arc<LeaseInner>,
     due: Tick,
+    /// The servers may have lost the lock.
+    is_suspect: bool,
+}
+
+/// What a thread does next.
+enum Work {
+    Renew(Arc<LeaseInner>),
+    /// Asks whether the servers have lost this lock, until then at most.
+    Check(Arc<LeaseInner>, Tick),
+    /// Looks for lost locks of all leases, until then at most.
+    Look(Tick),
 }
 
 impl Renewer {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Renewer> {
-        Arc::new(Renewer { clock, idle: Mutex::new(Some(Vec::new())) })
+        let (idle, leases, next_look) = (Mutex::new(Some(Vec::new())), Mutex::default(), Mutex::default());
+        Arc::new(Renewer { clock, idle, leases, next_look })
     }
 
     /// Gives a lease its thread.
     ///
     /// # Errors
     /// No thread is idle, and the system starts no new one.
-    pub(crate) fn assign(self: &Arc<Self>, inner: Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
-        let assignment = Assignment { due: inner.first_due(), inner };
+    pub(crate) fn assign(self: &Arc<Self>, inner: &Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
+        let thread = self.start(Arc::clone(inner))?;
+        self.register(inner, &thread);
+        Ok(thread)
+    }
+
+    fn start(self: &Arc<Self>, inner: Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
+        let assignment = Assignment { due: inner.first_due(), inner, is_suspect: false };
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(thread) = idle {
             thread.give(assignment);
@@ -80,8 +105,43 @@ impl Renewer {
         Ok(thread)
     }
 
+    fn register(&self, inner: &Arc<LeaseInner>, thread: &Arc<RenewalThread>) {
+        let mut all = self.leases.lock();
+        // Dead entries are removed when the list would have to grow. The cost per lock is constant, and the list has at
+        // most twice as many entries as there are live leases.
+        if all.len() == all.capacity() {
+            all.retain(|(lease, _)| lease.strong_count() > 0);
+            let live = all.len();
+            all.reserve(live.max(16));
+        }
+        all.push((Arc::downgrade(inner), Arc::clone(thread)));
+    }
+
+    pub(crate) fn live(&self) -> Vec<Arc<LeaseInner>> {
+        self.leases.lock().iter().filter_map(|(lease, _)| lease.upgrade()).collect()
+    }
+
+    /// Wakes the threads of the leases that the servers may have lost, so that they ask again.
+    pub(crate) fn look(&self, by: Tick) {
+        let live = |(lease, thread): &(Weak<LeaseInner>, _)| Some((lease.upgrade()?, Arc::clone(thread)));
+        let (leases, threads): (Vec<_>, Vec<_>) = self.leases.lock().iter().filter_map(live).unzip();
+        let suspects = suspects(&leases, by);
+        suspects.into_iter().filter_map(|place| threads.get(place)).for_each(|thread| thread.check(&*self.clock));
+    }
+
+    /// True for the first thread that asks after a second has passed.
+    fn is_look_due(&self, now: Tick) -> bool {
+        let mut next = self.next_look.lock();
+        let is_due = now >= *next;
+        if is_due {
+            *next = now.after(SLICE);
+        }
+        is_due
+    }
+
     /// Replaces the lease that the thread has by its successor, which has the same keys and is due at the same time.
-    pub(crate) fn transfer(thread: &RenewalThread, inner: Arc<LeaseInner>) {
+    pub(crate) fn transfer(&self, thread: &Arc<RenewalThread>, inner: Arc<LeaseInner>) {
+        self.register(&inner, thread);
         let mut slot = thread.slot.lock();
         let Some(assignment) = &mut slot.assignment else { return };
         assignment.inner = inner;
@@ -139,31 +199,63 @@ impl RenewalThread {
         }
     }
 
+    /// Has the thread ask whether the servers have lost the lock of its lease.
+    fn check(&self, clock: &dyn Clock) {
+        if let Some(assignment) = &mut self.slot.lock().assignment {
+            assignment.is_suspect = true;
+        }
+        self.slot.wake_idle(clock);
+    }
+
     /// Ends the thread once it has no assignment. Lock order: the idle list, then the slot.
     fn close(&self) {
         self.slot.change(|slot| slot.is_closed = true);
     }
 
     fn run(self: &Arc<Self>, renewer: &Renewer) {
-        while let Some(inner) = self.next_due(renewer) {
-            let started = renewer.clock.now();
-            let due = inner.tick();
-            self.file_next(renewer, &inner, started, due);
+        while let Some(work) = self.next_work(renewer) {
+            match work {
+                Work::Renew(inner) => {
+                    let started = renewer.clock.now();
+                    let due = inner.tick();
+                    self.file_next(renewer, &inner, started, due);
+                }
+                Work::Check(inner, by) => {
+                    inner.check_on_servers(by);
+                    self.rejoin(renewer);
+                }
+                Work::Look(by) => {
+                    renewer.look(by);
+                    self.rejoin(renewer);
+                }
+            }
         }
     }
 
-    /// Sleeps until an assignment is due. `None` when the thread must end.
-    fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<LeaseInner>> {
+    /// Sleeps until there is something to do. `None` when the thread must end.
+    fn next_work(self: &Arc<Self>, renewer: &Renewer) -> Option<Work> {
         let mut slot = self.slot.lock();
         loop {
             let now = renewer.clock.now();
             let sleep = match &slot.assignment {
-                Some(Assignment { inner, due })
+                Some(Assignment { inner, due, .. })
                     if now >= *due || inner.has_unreported_loss() || inner.has_new_master() =>
                 {
                     let inner = Arc::clone(inner);
                     slot.is_running = true;
-                    return Some(inner);
+                    return Some(Work::Renew(inner));
+                }
+                // The next renewal is not late by this.
+                Some(Assignment { inner, due, is_suspect: true }) => {
+                    let work = Work::Check(Arc::clone(inner), *due);
+                    slot.assignment.iter_mut().for_each(|assignment| assignment.is_suspect = false);
+                    slot.is_running = true;
+                    return Some(work);
+                }
+                Some(Assignment { due, .. }) if renewer.is_look_due(now) => {
+                    let work = Work::Look(*due);
+                    slot.is_running = true;
+                    return Some(work);
                 }
                 Some(assignment) => assignment.due.since(now).min(assignment.inner.longest_sleep()),
                 None if slot.is_closed => return None,
@@ -176,6 +268,17 @@ impl RenewalThread {
                     }
                     slot = self.slot.lock();
                     slot.idle_since = now;
+                    continue;
+                }
+                None if renewer.is_look_due(now) => {
+                    drop(slot);
+                    // While it is away from the list, the thread gets no lease, whose renewal could be late.
+                    let is_free = renewer.forget(self);
+                    slot = self.slot.lock();
+                    if is_free {
+                        slot.is_running = true;
+                        return Some(Work::Look(Tick::NEVER));
+                    }
                     continue;
                 }
                 None => slot.nap,
@@ -191,19 +294,23 @@ impl RenewalThread {
     /// Plans the next renewal of this lease, if the thread still has it.
     fn file_next(self: &Arc<Self>, renewer: &Renewer, inner: &Arc<LeaseInner>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
+        // This includes a lease that ended by itself: the thread stays with its guard, which will retire it.
+        if let Some(assignment) = slot.assignment.as_mut().filter(|assignment| Arc::ptr_eq(&assignment.inner, inner)) {
+            assignment.due = due;
+            slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
+        }
+        drop(slot);
+        self.rejoin(renewer);
+    }
+
+    /// The work of the thread is over. If its lease has ended meanwhile, or it had none, it is idle.
+    fn rejoin(self: &Arc<Self>, renewer: &Renewer) {
+        let mut slot = self.slot.lock();
         slot.is_running = false;
-        match &mut slot.assignment {
-            // This includes a lease that ended by itself: the thread stays with its guard, which will retire it.
-            Some(assignment) if Arc::ptr_eq(&assignment.inner, inner) => {
-                assignment.due = due;
-                slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
-            }
-            Some(_) => {}
-            None => {
-                slot.idle_since = renewer.clock.now();
-                drop(slot);
-                renewer.put_back(self);
-            }
+        let is_idle = slot.assignment.is_none();
+        drop(slot);
+        if is_idle {
+            renewer.put_back(self);
         }
     }
 }
@@ -241,19 +348,36 @@ mod tests {
         Arc::new(LeaseInner::won(start, &ballot))
     }
 
+    fn thread(slot: Slot) -> Arc<RenewalThread> {
+        Arc::new(RenewalThread { slot: Parker::new(slot) })
+    }
+
+    #[test]
+    fn the_living_are_known_and_the_dead_forgotten() {
+        let (renewer, thread) = (Renewer::new(Arc::new(SystemClock)), thread(Slot::default()));
+        let living: Vec<_> = (0..40).map(|_| inner()).collect();
+        for alive in &living {
+            renewer.register(alive, &thread);
+            (0..50).for_each(|_| renewer.register(&inner(), &thread));
+        }
+        assert_eq!(renewer.live().len(), living.len());
+        let remembered = renewer.leases.lock().len();
+        assert!(remembered <= 3 * living.len(), "it remembers {remembered}");
+    }
+
     /// The thread checked a lease that was just handed over, and planned no further renewal of it. Only after that, its
     /// successor takes its place.
     #[test]
     fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
         let renewer = Renewer::new(Arc::new(SystemClock));
         let former = inner();
-        let assignment = Assignment { inner: Arc::clone(&former), due: SystemClock.now() };
+        let assignment = Assignment { inner: Arc::clone(&former), due: SystemClock.now(), is_suspect: false };
         let slot = Slot { assignment: Some(assignment), is_running: true, ..Slot::default() };
-        let thread = Arc::new(RenewalThread { slot: Parker::new(slot) });
+        let thread = thread(slot);
         thread.file_next(&renewer, &former, SystemClock.now(), Tick::NEVER);
         assert_eq!(thread.slot.lock().assignment.as_ref().unwrap().due, Tick::NEVER);
         let successor = inner();
-        Renewer::transfer(&thread, Arc::clone(&successor));
+        renewer.transfer(&thread, Arc::clone(&successor));
         let slot = thread.slot.lock();
         let assignment = slot.assignment.as_ref().unwrap();
         assert!(

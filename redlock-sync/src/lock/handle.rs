@@ -436,9 +436,9 @@ macro_rules! inspection {
         /// Threads of one client that hand a lock to each other have the same token. So `force_unlock` can take the
         /// lock from the next thread of that client instead.
         ///
-        /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a
-        /// third of its lease later. Without renewal, that is at the end of its lease, and for a holder of this same
-        /// client, at once. Until then, another holder can be at work beside it, and only [fencing
+        /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) about a second later. On a
+        /// Redis Cluster, that is at its next renewal or at the end of its lease, and for a holder of this same client,
+        /// at once. Until then, another holder can be at work beside it, and only [fencing
         /// tokens](crate::Lease::fencing_token) protect the resource.
         ///
         /// # Errors

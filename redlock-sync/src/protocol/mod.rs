@@ -24,9 +24,10 @@
 //! 4. [`exclusive`], [`read_write`], [`permits`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
 //!    claim of a task.
 //! 5. [`latch_calls`]: the calls of a latch, which has no holder and is no `Protocol`.
-//! 6. [`list`]: which keys of a server are locks.
+//! 6. [`list`]: which keys of a server are locks. [`held`]: which tokens a node has lost.
 
 pub(crate) mod exclusive;
+pub(crate) mod held;
 pub(crate) mod latch_calls;
 pub(crate) mod list;
 pub(crate) mod permits;

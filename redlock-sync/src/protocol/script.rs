@@ -112,6 +112,7 @@ scripts! {
         { purpose: Purpose::Release, min_keys: 1 },
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
+    HELD = "held" for "check",
     PUBLISH = "publish" for "listen",
     LIST = "list" for "list",
     WRONG_TYPE = "wrong_type" for "look for a wrong type of",

@@ -163,7 +163,7 @@ impl Memory {
     }
 
     /// Deletes the key of a lock on all nodes, as an operator could. `key` is the whole key, with the client's prefix.
-    /// The holder learns of the loss at its next renewal, up to a third of its lease later.
+    /// The holder learns of the loss when another second has passed, if it has held the lock for a second by then.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;

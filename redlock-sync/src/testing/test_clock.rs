@@ -133,6 +133,14 @@ impl Clock for TestClock {
         drop(asleep);
     }
 
+    /// The sleep of the thread ends now, so `advance` waits until the thread has woken.
+    fn notify(&self, condvar: &Arc<Condvar>) {
+        let mut threads = self.0.threads.lock();
+        let woken = threads.asleep.values_mut().filter(|sleep| Arc::ptr_eq(&sleep.condvar, condvar));
+        woken.for_each(|sleep| sleep.until = Tick::ZERO);
+        condvar.notify_all();
+    }
+
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         self.0.threads.lock().busy += 1;
         let busy = BusyGuard(self.clone());

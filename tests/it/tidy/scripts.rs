@@ -150,7 +150,8 @@ const KINDS: [(&str, &str, &[&str]); 4] = [
         &["acquire", "adopt", "give_back", "extend", "fence", "release", "unreserve", "inspect", "push", "publish"],
     ),
     ("semaphore", "semaphores", &["semaphore_", "slots", "end_with_last", "push", "publish"]),
-    ("rw", "read-write locks", &["rw", "rw_", "end_with_last", "push", "publish"]),
+    // `held` reads each kind. For mutexes it needs nothing more, and for semaphores it does without ZSCORE.
+    ("rw", "read-write locks", &["rw", "rw_", "end_with_last", "push", "publish", "held"]),
     ("queue", "queues of tasks", &["q_", "push"]),
 ];
 

@@ -71,6 +71,7 @@ models! {
         a_drop_that_is_overtaken
         a_minimum_hold
         asked_for_while_it_ends
+        noticed_by_a_look
     }
     transport {
         each_gets_its_own_reply

@@ -85,6 +85,10 @@ impl Watch {
         assert!(checked.is_ok() || self.is_final(), "{:?} comes after {checked:?}", self.inner.state());
     }
 
+    fn is_released(&self) -> bool {
+        self.inner.state() == LeaseState::Released
+    }
+
     fn is_final(&self) -> bool {
         matches!(self.inner.state(), LeaseState::Lost(_) | LeaseState::Released)
     }
@@ -138,9 +142,8 @@ impl Rig {
 
     /// Takes the lock, as `acquire.rs` does.
     fn lock(&self) -> Guard {
-        let check = || self.check_holders();
         let kind = self.protocol.kind();
-        let mut lease = match self.queues.enqueue(self.key.name(), Tick::NEVER, kind, &self.options, &check) {
+        let mut lease = match self.queues.enqueue(self.key.name(), Tick::NEVER, kind, &self.options) {
             QueueOutcome::Head(head) => {
                 let lease = self.attempts();
                 lease.inner().keep_head(head);
@@ -150,13 +153,9 @@ impl Rig {
             other => unexpected(&other),
         };
         lease.acquired(world::now());
-        let watch = Arc::new(Watch {
-            inner: Arc::clone(lease.inner()),
-            told: Arc::new(AtomicUsize::new(0)),
-            is_over: AtomicBool::new(false),
-            is_orderly: AtomicBool::new(false),
-        });
-        let told = Arc::clone(&watch.told);
+        let (inner, told) = (Arc::clone(lease.inner()), Arc::new(AtomicUsize::new(0)));
+        let [is_over, is_orderly] = [false; 2].map(AtomicBool::new);
+        let watch = Arc::new(Watch { inner, told: Arc::clone(&told), is_over, is_orderly });
         lease.on_lost(move |error| {
             assert!(error.is_lost());
             told.fetch_add(1, Ordering::SeqCst);
@@ -213,10 +212,6 @@ impl Rig {
         }
     }
 
-    fn check_holders(&self) {
-        self.leases.live().iter().for_each(|inner| inner.check_on_servers());
-    }
-
     fn unlock_all(&self) {
         let given_up = revoke(&self.pending, self.leases.live());
         assert!(given_up.keys.len() <= 1, "one lease has the lock: {given_up:?}");
@@ -255,19 +250,13 @@ impl Rig {
             let is_orderly = watch.is_orderly.load(Ordering::SeqCst);
             assert!(!is_orderly || watch.told() == 0, "a loss was told of a lease that ended in an orderly way");
             assert!(watch.told() <= 1, "a handler was called twice");
-            assert!(is_lost || watch.inner.is_released(), "it did not end");
+            assert!(is_lost || watch.is_released(), "it did not end");
         }
     }
 
     /// False for a token of an attempt that was not won.
     fn has_had(&self, token: &str) -> bool {
         self.watches.lock().iter().any(|watch| watch.inner.id.as_str() == token)
-    }
-}
-
-impl LeaseInner {
-    fn is_released(&self) -> bool {
-        self.state() == LeaseState::Released
     }
 }
 
@@ -293,7 +282,7 @@ impl Guard {
     fn drop(self) {
         let Guard { lease, watch, .. } = self;
         drop(lease);
-        watch.is_orderly.store(watch.told() == 0 && watch.inner.is_released(), Ordering::SeqCst);
+        watch.is_orderly.store(watch.told() == 0 && watch.is_released(), Ordering::SeqCst);
         watch.over();
     }
 
@@ -354,17 +343,14 @@ pub fn revoked_while_it_ends() {
     rig.end(0);
 }
 
-/// The key is deleted. A renewal, a thread that waits, or the release notices it.
+/// The key is deleted. A renewal, a check, or the release notices it.
 pub fn lost_while_it_ends() {
     let rig = Rig::new(options());
     let guard = rig.lock();
     let watch = Arc::clone(&guard.watch);
-    let threads = vec![
-        guard.watch(),
-        rig.time_passes(),
-        rig.spawn(|rig| rig.server().delete_key()),
-        rig.spawn(|rig| rig.check_holders()),
-    ];
+    let (deletes, asked) = (rig.spawn(|rig| rig.server().delete_key()), Arc::clone(&watch));
+    let asks = thread::spawn(move || asked.inner.check_on_servers(Tick::NEVER));
+    let threads = vec![guard.watch(), rig.time_passes(), deletes, asks];
     if thread_rng().r#gen() {
         guard.drop();
     } else {
@@ -373,6 +359,23 @@ pub fn lost_while_it_ends() {
     }
     all(threads);
     rig.end(0);
+}
+
+/// The key is deleted, and no renewal is due. The look of any renewal thread notices it. Then no more time has to pass:
+/// the thread of the lease is woken, and calls the handler.
+pub fn noticed_by_a_look() {
+    let rig = Rig::new(LockOptions { renew: false, ..options() });
+    let guard = rig.lock();
+    rig.server().delete_key();
+    world::pass(Duration::from_secs(1));
+    while rig.server().missed.load(Ordering::SeqCst) == 0 {
+        rig.leases.renewer.look(Tick::NEVER);
+    }
+    while guard.watch.told() == 0 {
+        thread::yield_now();
+    }
+    guard.end();
+    rig.end(1);
 }
 
 /// A lease that is not renewed runs out while threads check it and add handlers. Each handler is called once.
@@ -450,7 +453,7 @@ pub fn a_drop_that_is_overtaken() {
         })
     });
     all(threads.collect());
-    assert!(rig.watches.lock().iter().all(|watch| watch.inner.is_released()));
+    assert!(rig.watches.lock().iter().all(|watch| watch.is_released()));
     let losses = Arc::clone(&rig.losses);
     rig.end(0);
     assert_eq!(losses.0.load(Ordering::SeqCst), 0);
@@ -475,15 +478,15 @@ pub fn a_minimum_hold() {
     assert_eq!(losses.0.load(Ordering::SeqCst), 0);
 }
 
-/// A thread that waits asks the server whether the lock is still held, and a thread to which the lease was lent extends
-/// it, while the guard ends. Nothing is sent after the release.
+/// The server is asked whether the lock is still held, and a thread to which the lease was lent extends it, while the
+/// guard ends. Nothing is sent after the release.
 pub fn asked_for_while_it_ends() {
     let rig = Rig::new(options());
     let guard = rig.lock();
-    let inner = Arc::clone(&guard.watch.inner);
+    let (inner, asked) = (Arc::clone(&guard.watch.inner), Arc::clone(&guard.watch.inner));
     let lease = rig.options.lease;
     let extend = move || inner.extend(lease).map_or_else(|error| assert!(error.is_lost(), "{error}"), |()| ());
-    let threads = vec![rig.spawn(|rig| rig.check_holders()), thread::spawn(extend)];
+    let threads = vec![thread::spawn(move || asked.check_on_servers(Tick::NEVER)), thread::spawn(extend)];
     guard.end();
     all(threads);
     rig.end(0);

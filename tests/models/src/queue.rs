@@ -42,7 +42,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     pub(crate) fn enter_as(&self, until: Tick, kind: Kind) -> QueueOutcome<T> {
-        self.queues.enqueue(&self.key, until, kind, &LockOptions::default(), &|| {})
+        self.queues.enqueue(&self.key, until, kind, &LockOptions::default())
     }
 
     fn head(&self) -> QueueHead<T> {
@@ -235,7 +235,7 @@ impl Rig<Baton> {
     /// Acquires the lock from the queue or from another thread. Then hands it over to the next thread, if there is one.
     /// Returns false if the thread got no lock.
     fn take_part(&self, until: Tick, options: &LockOptions) -> bool {
-        let baton = match self.queues.enqueue(&self.key, until, EXCLUSIVE, options, &|| {}) {
+        let baton = match self.queues.enqueue(&self.key, until, EXCLUSIVE, options) {
             QueueOutcome::Head(head) => Baton { head, options: options.clone() },
             QueueOutcome::Handed(baton) => baton,
             QueueOutcome::Late | QueueOutcome::Closed => return false,

@@ -43,7 +43,7 @@ impl Lease {
             self.inner.end();
             return;
         };
-        Renewer::transfer(&self.worker, Arc::clone(&inner));
+        self.renewer.transfer(&self.worker, Arc::clone(&inner));
         self.inner.retired();
         thread.hand_over(Lease { inner, ..self });
     }
@@ -53,7 +53,7 @@ fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
     let lease = match rig.enter(Tick::NEVER) {
         QueueOutcome::Head(head) => {
             let inner = LeaseInner::every(Duration::from_millis(20));
-            let worker = renewer.assign(Arc::clone(&inner)).unwrap();
+            let worker = renewer.assign(&inner).unwrap();
             Lease { head, inner, worker, renewer: Arc::clone(renewer) }
         }
         QueueOutcome::Handed(lease) => lease,

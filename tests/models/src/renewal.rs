@@ -43,7 +43,7 @@ impl Client {
     }
 
     fn guard(&self, inner: Arc<LeaseInner>) -> Guard {
-        let worker = self.renewer.assign(Arc::clone(&inner)).unwrap();
+        let worker = self.renewer.assign(&inner).unwrap();
         let mut with_guard = self.with_guard.lock();
         assert!(!with_guard.iter().any(|other| Arc::ptr_eq(other, &worker)), "two guards have the same thread");
         with_guard.push(Arc::clone(&worker));

@@ -95,6 +95,12 @@ impl Condvar {
     }
 
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
+        if time.is_zero() {
+            // The limit has passed since the thread read the clock.
+            guard.held = None;
+            guard.held = Some(guard.mutex.hold());
+            return;
+        }
         let sleeper = world::fall_asleep(time);
         self.waiting.lock().unwrap().push_back(Arc::clone(&sleeper));
         // From here on, a notification reaches this thread. The thread releases the lock and sleeps as if in one step.

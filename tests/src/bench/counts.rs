@@ -51,6 +51,11 @@ pub fn commands(server: &Server) -> u64 {
     calls(server, |name| !OWN.contains(&name))
 }
 
+/// The number of times that a server has executed this command.
+pub fn calls_of(server: &Server, command: &str) -> u64 {
+    calls(server, |name| name == command)
+}
+
 /// The processor time that a server has used, in nanoseconds.
 pub fn server_cpu(server: &Server) -> u64 {
     let info: String = server.ask(cmd("INFO").arg("cpu"));

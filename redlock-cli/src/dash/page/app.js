@@ -304,7 +304,7 @@ function details(name) {
 function confirmRelease(name, held) {
   const holder = escaped(held.holder_name) || `${escaped(held.holder)}…`;
   open(escaped(name),
-    make("p", `Take the lock away from ${holder}? It may still be at work, and learns of it up to a third of its lease later.`),
+    make("p", `Take the lock away from ${holder}? It may still be at work, and learns of it about a second later, or on a Redis Cluster at its next renewal.`),
     make("p", null,
       button("Release it", () => act("/api/release", { name, holder: held.holder }, "released")),
       button("Leave it", () => details(name))));

@@ -14,7 +14,7 @@ fn queues() -> Arc<ThreadQueues<u32>> {
 }
 
 fn at_head(queues: &Arc<ThreadQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
-    match queues.enqueue(key, until, KIND, &LockOptions::default(), &|| {}) {
+    match queues.enqueue(key, until, KIND, &LockOptions::default()) {
         QueueOutcome::Head(head) => Some(head),
         _ => None,
     }
@@ -100,7 +100,7 @@ fn a_gift_goes_to_the_first_thread_that_wants_it_with_the_same_settings() {
     assert!(head.successor(KIND, &LockOptions::default()).is_none());
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
-        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default(), &|| {}))
+        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     let other = LockOptions { renew: false, ..LockOptions::default() };
@@ -117,7 +117,7 @@ fn a_thread_whose_time_runs_out_while_promised_takes_the_gift() {
         let waiter = {
             let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
             let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(100..600)));
-            thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default(), &|| {}))
+            thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default()))
         };
         SystemClock.sleep(Duration::from_micros(fastrand::u64(50..600)));
         let thread = head.successor(KIND, &LockOptions::default());
@@ -137,12 +137,12 @@ fn closing_sends_everybody_away() {
     let _turn = at_head(&queues, &key, Tick::NEVER).unwrap();
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
-        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default(), &|| {}))
+        thread::spawn(move || queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     queues.close();
     assert!(matches!(waiter.join().unwrap(), QueueOutcome::Closed));
-    assert!(matches!(queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default(), &|| {}), QueueOutcome::Closed));
+    assert!(matches!(queues.enqueue(&key, Tick::NEVER, KIND, &LockOptions::default()), QueueOutcome::Closed));
 }
 
 /// A thread of a test, and the channel that makes it leave the queue.
@@ -163,7 +163,7 @@ fn enter(
     let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
     let (leave, left) = mpsc::channel();
     let thread = thread::spawn(move || {
-        if let QueueOutcome::Head(_head) = queues.enqueue(&key, Tick::NEVER, kind, &LockOptions::default(), &|| {}) {
+        if let QueueOutcome::Head(_head) = queues.enqueue(&key, Tick::NEVER, kind, &LockOptions::default()) {
             tell.send(number).unwrap();
             left.recv().unwrap();
         }
@@ -213,7 +213,7 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
         let until = SystemClock.now().after(Duration::from_millis(50));
-        thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default(), &|| {}))
+        thread::spawn(move || queues.enqueue(&key, until, KIND, &LockOptions::default()))
     };
     until_waiting(&queues, &key, 1);
     let (tell, told) = mpsc::channel();
@@ -242,7 +242,7 @@ fn what_is_shared_is_joined_until_it_is_closed_or_another_thread_waits_for_it_al
     assert_eq!(queues.join(&key, JOINT, &plain), Some((7, false)));
     let other = LockOptions { fenced: true, ..LockOptions::default() };
     assert!(queues.join(&key, JOINT, &other).is_none() && queues.join(&key, SHARED, &plain).is_none());
-    assert!(matches!(queues.enqueue(&key, Tick::NEVER, JOINT, &plain, &|| {}), QueueOutcome::Handed(7)));
+    assert!(matches!(queues.enqueue(&key, Tick::NEVER, JOINT, &plain), QueueOutcome::Handed(7)));
     let writer = at_head(&queues, &key, Tick::NEVER).unwrap();
     assert!(queues.join(&key, JOINT, &plain).is_none(), "one waits that wants it alone");
     drop(writer);

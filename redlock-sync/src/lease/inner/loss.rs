@@ -93,9 +93,9 @@ impl LeaseInner {
         }
     }
 
-    /// Notices whether the lock was taken away. The renewal thread then calls the handlers. They must not run in a
-    /// thread that waits for the lock: a handler may want the lock too, or take long.
-    pub(crate) fn check_on_servers(&self) {
+    /// Asks the servers whether the lock was taken away, until `by` or for a node timeout at most. If so, it calls the
+    /// handlers.
+    pub(crate) fn check_on_servers(&self, by: Tick) {
         // A round under way notices it as well. The state is read once no other round can begin: after a release,
         // nothing is sent.
         if let Some(mut io) = self.io.try_lock()
@@ -103,9 +103,10 @@ impl LeaseInner {
         {
             // The shortest lease extends nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
-            let ballot = self.quorum.round(&call, self.quorum.round_deadline());
+            let ballot = self.quorum.round(&call, by);
             self.record_losses(&mut io, &ballot);
         }
+        self.tell_loss();
     }
 
     /// True if it is lost and its handlers were not called. A revocation calls them itself.

@@ -7,13 +7,14 @@
 //!
 //! 1. This file: `check`, and the rounds that extend the lease. Its state is in `lease/state.rs`.
 //! 2. [`fence`]: fencing tokens.
-//! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
+//! 3. [`loss`]: what follows from a loss: the log, and the user's handlers. [`held`]: a look for losses.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`pending`]: the tokens that a server may still have although no lease does.
 //! 6. [`passing`]: the hand-over to the next thread of this process.
 //! 7. [`joint`]: the check before more threads join, and the step from an exclusive lock to a shared one.
 
 mod fence;
+mod held;
 mod joint;
 mod loss;
 mod passing;
@@ -29,6 +30,7 @@ mod release;
 )]
 mod tests;
 
+pub(super) use self::held::suspects;
 pub(crate) use self::loss::call_handler;
 use self::loss::reason_of;
 pub(super) use self::pending::UnansweredRelease;

@@ -415,22 +415,3 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     assert_eq!(release().unwrap().unwrap_err().lost_reason(), Some(LostReason::Expired));
     drop(io);
 }
-
-#[test]
-fn a_registry_knows_the_living_and_forgets_the_dead() {
-    let rig = Rig::start(1);
-    let clock = Arc::clone(&rig.clock) as Arc<dyn Clock>;
-    let leases = crate::lease::Leases::new(&ThreadQueues::new(clock), &Pending::new(&rig.quorum));
-    let inner = || {
-        let now = rig.quorum.now();
-        Arc::new(LeaseInner::granted(rig.start_of(granted(), options()), None, now))
-    };
-    let living: Vec<_> = (0..40).map(|_| inner()).collect();
-    for alive in &living {
-        leases.register(alive);
-        (0..50).for_each(|_| leases.register(&inner()));
-    }
-    assert_eq!(leases.live().len(), living.len());
-    let remembered = leases.registry.lock().len();
-    assert!(remembered <= 3 * living.len(), "it remembers {remembered}");
-}

@@ -5,6 +5,7 @@ mod guards;
 mod handover;
 mod keys;
 mod local;
+mod lost;
 mod nodes;
 mod observed;
 mod outage;
@@ -50,6 +51,8 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row("takeover", "100 locks whose holder is killed, lease 1.5 s", takeover::one_node),
     row("takeover5", "the same on 5 nodes", takeover::five_nodes),
+    row("lost", "300 locks whose keys are deleted one by one", lost::one_node),
+    row("lost3", "the same on 3 nodes", lost::three_nodes),
     row("contended5", "4 processes, one key, 5 nodes, hold 1 ms", nodes::contended),
     row("guards1000", "1 000 guards with a lease of 6 s", guards::run),
     row("keys100k", "100 000 other keys on the server, against none", keys::run),

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuttle::rand::{Rng, thread_rng};
+
 use crate::clock::Tick;
 use crate::sync::{Condvar, Mutex};
 use crate::world;
@@ -70,6 +72,11 @@ impl LeaseInner {
         Duration::MAX
     }
 
+    /// Asks nothing. No renewal of the lease is under way.
+    pub(crate) fn check_on_servers(&self, _by: Tick) {
+        assert!(!self.seen.lock().is_ticking, "two threads have the same lease");
+    }
+
     pub(crate) fn tick(&self) -> Tick {
         let mut seen = self.seen.lock();
         assert!(!seen.is_ticking, "two threads have the same lease");
@@ -134,6 +141,11 @@ impl LeaseInner {
         inner.seen.lock().earliest = Tick::ZERO;
         Some((inner, successor))
     }
+}
+
+/// Suspects any of the leases.
+pub(crate) fn suspects(leases: &[Arc<LeaseInner>], _by: Tick) -> Vec<usize> {
+    (0..leases.len()).filter(|_| thread_rng().r#gen()).collect()
 }
 
 /// A server that answers at once, until it is told to be silent.

@@ -11,7 +11,7 @@ use shuttle::thread::yield_now;
 
 use crate::clock::Tick;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Few, Value};
-use crate::protocol::script::{ACQUIRE, Call, EXTEND, RELEASE};
+use crate::protocol::script::{ACQUIRE, Call, EXTEND, HELD, RELEASE};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, thread};
 use crate::wire::command;
 use crate::world;
@@ -54,6 +54,8 @@ pub(crate) struct Server {
     sent: Mutex<Vec<Sent>>,
     /// An extension is executed or not, and is not answered.
     pub(crate) is_unreliable: AtomicBool,
+    /// How often a look was told that a token is gone.
+    pub(crate) missed: AtomicUsize,
 }
 
 impl Server {
@@ -76,6 +78,10 @@ impl Server {
         let mut words = command(&bytes).expect("a whole call").0;
         let args = words.split_off(3 + words[2].parse::<usize>().unwrap());
         let token = args[0].clone();
+        // It reads only, and can come after the end of the lease.
+        if words[1] == HELD.sha {
+            return args;
+        }
         self.sent.lock().push(match &words[1] {
             sha if *sha == ACQUIRE.sha => Sent::Acquire(token),
             sha if *sha == EXTEND.sha => Sent::Extend(token),
@@ -97,7 +103,12 @@ impl Server {
         if stored.until <= now {
             stored.token.clear();
         }
-        let reply = if call.script.sha == ACQUIRE.sha {
+        let reply = if call.script.sha == HELD.sha {
+            let is_gone = |(_, asked): &(_, &String)| asked.strip_prefix('=') != Some(&*stored.token);
+            let gone: Vec<Value> = (1..).zip(args).filter(is_gone).map(|(place, _)| Value::Int(place)).collect();
+            self.missed.fetch_add(gone.len(), Ordering::SeqCst);
+            Value::List([vec![Value::Int(1)], gone].concat())
+        } else if call.script.sha == ACQUIRE.sha {
             let leftover = args.iter().skip(9).any(|leftover| *leftover == stored.token);
             if stored.token.is_empty() || leftover {
                 assert!(now >= stored.kept, "taken before the end of a minimum hold");

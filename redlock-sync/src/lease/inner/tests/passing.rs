@@ -50,7 +50,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         let Some(QueueOutcome::Head(head)) = queues.try_enqueue(&name, kind, &LockOptions::default()) else { panic!() };
         inner.keep_head(head);
         scope.spawn(|| {
-            assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {}), QueueOutcome::Closed));
+            assert!(matches!(queues.enqueue(&name, Tick::NEVER, kind, &options()), QueueOutcome::Closed));
         });
         redlock_tests::eventually("a thread waits", SOON, || {
             inner.state.lock().head.as_ref().unwrap().has_successor(kind, &options())

@@ -166,7 +166,7 @@ fn a_token_is_pending_before_the_next_thread_goes_on() {
     inner.keep_head(head);
     std::thread::scope(|scope| {
         let next = scope.spawn(|| {
-            let next = queues.enqueue(&name, Tick::NEVER, kind, &options(), &|| {});
+            let next = queues.enqueue(&name, Tick::NEVER, kind, &options());
             matches!(next, QueueOutcome::Head(_)) && rig.has_pending()
         });
         redlock_tests::eventually("a thread waits", SOON, || {
