@@ -169,7 +169,7 @@ impl ClientInner {
         }
         let is_there = |id: &LockId| holders.contains(&random_part_of(id.as_str()));
         for inner in self.leases.live().into_iter().filter(|inner| is_there(&inner.id) && inner.supersede()) {
-            self.pending.add(PendingRelease { repeats: false, ..inner.pending_release() });
+            self.pending.add(PendingRelease { lease: None, repeats: false, ..inner.pending_release() });
         }
         self.pending.tokens(key).iter().any(is_there)
     }

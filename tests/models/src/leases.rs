@@ -187,7 +187,7 @@ impl Rig {
                     let is_there = |id: &LockId| random_part_of(id.as_str()) == random_part_of(token);
                     for inner in self.leases.live().into_iter().filter(|inner| is_there(&inner.id)) {
                         if inner.supersede() {
-                            self.pending.add(PendingRelease { repeats: false, ..inner.pending_release() });
+                            self.pending.add(PendingRelease { lease: None, repeats: false, ..inner.pending_release() });
                         }
                     }
                 }

@@ -137,6 +137,12 @@ impl PendingRelease {
         self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
     }
 
+    /// The release is done. Returns the lease, which is needed no more.
+    fn released(&mut self) -> Option<Arc<LeaseInner>> {
+        self.repeats = false;
+        self.lease.take()
+    }
+
     /// The token, if an attempt may take the lock from it.
     fn token(&self, now: Tick) -> Option<&LockId> {
         self.id.as_ref().filter(|_| self.names && self.keep_until <= now && now < self.ends && self.is_free())
@@ -410,8 +416,9 @@ impl Pending {
         let left: HashSet<&str> = left.iter().map(|(one, _)| one.name()).collect();
         let done: HashSet<&str> = due.iter().map(PendingRelease::name).filter(|name| !left.contains(name)).collect();
         self.change(|list| {
-            list.all.iter_mut().filter(|one| done.contains(one.name())).for_each(|one| one.repeats = false);
-            list.remove_idle()
+            let done = list.all.iter_mut().filter(|one| done.contains(one.name()));
+            let leases: Vec<_> = done.filter_map(PendingRelease::released).collect();
+            (leases, list.remove_idle())
         });
     }
 }
