@@ -213,7 +213,7 @@ impl Thread {
         }
         invariants::end(key, options.min_hold);
         let outcome = if chance(500) {
-            lease.finish()
+            lease.release()
         } else {
             drop(lease);
             Ok(())

@@ -89,7 +89,7 @@ fn observed(
 /// Waits in the queue of threads; the thread at its head runs the loop of attempts.
 fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWait) -> Result<Lease, Error> {
     let _call = client.begin_call();
-    client.ready()?;
+    client.check_open()?;
     request.not_cancelled()?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     if wait == MaxWait::No {
@@ -170,7 +170,8 @@ fn keep_or_share_head(lease: &Lease, head: QueueHead<Lease>) {
 /// A join needs no I/O, except for a check from time to time whether another process waits for the lock. If one does,
 /// or if the lease may end soon, no more threads join this lease.
 pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
-    if kind.mode != Mode::Joint || !options.is_plain() || options.cancel.is_cancelled() || client.ready().is_err() {
+    if kind.mode != Mode::Joint || !options.is_plain() || options.cancel.is_cancelled() || client.check_open().is_err()
+    {
         return None;
     }
     let (mut lease, is_check_due) = client.queues.join(key, kind, options)?;
@@ -229,9 +230,9 @@ impl<'a> AcquireLoop<'a> {
     /// **This is the loop** of attempts, with a wait after each.
     fn attempts(&mut self) -> Result<Lease, Error> {
         loop {
-            // Before the first attempt, `enqueue_and_acquire` has checked that the client is ready.
-            let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
-            if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
+            // Before the first attempt, `enqueue_and_acquire` has checked that the client is open.
+            let open = if self.made > 0 { self.client.check_open() } else { Ok(()) };
+            if let Err(error) = open.and_then(|()| self.request.not_cancelled()) {
                 self.wait.leave_queues();
                 return Err(error);
             }
@@ -248,7 +249,7 @@ impl<'a> AcquireLoop<'a> {
             };
             self.made = self.made.saturating_add(1);
             let is_over = is_last || self.limit.is_over();
-            if self.ends_with(&refusal.error, tried_at) || is_over {
+            if self.is_fatal(&refusal.error, tried_at) || is_over {
                 // If every node has answered the last attempt, it has removed the wait from the server queues already.
                 if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
                     self.wait.leave_queues();
@@ -309,7 +310,7 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// True for an error after which no further attempt is made.
-    fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
+    fn is_fatal(&mut self, error: &Error, tried_at: Tick) -> bool {
         match error {
             Error::Busy { .. } => {
                 self.limit.answered();

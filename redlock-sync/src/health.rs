@@ -173,7 +173,7 @@ impl fmt::Display for Health {
 
 /// Asks all servers. `key` is the key that the probe tries to write. It never exists.
 pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
-    client.serves_holders()?;
+    client.check_not_ended()?;
     let quorum = &client.quorum;
     // The channel has a name of the form that clients listen on.
     let facts: TypedCall<String> = Call::new(&HEALTH, &[], &[Arg::Text("redlock-sync:health")]).into();

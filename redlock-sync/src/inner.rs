@@ -13,8 +13,8 @@ use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{
-    GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, Pending, PendingRelease, release_revoked, revoke,
-    tell_losses,
+    GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, Pending, PendingRelease, notify_losses, release_revoked,
+    revoke,
 };
 use crate::node::is_about_permission;
 use crate::options::{CLOSING, LockOptions};
@@ -43,7 +43,7 @@ pub(crate) struct ClientInner {
     is_releasing: AtomicBool,
     /// Set once the client has been shut down and its grace is over.
     ///
-    /// `end` cancels it before it reads `active_calls` again. Pairs with `ClientInner::serves_holders`, which some
+    /// `end` cancels it before it reads `active_calls` again. Pairs with `ClientInner::check_not_ended`, which some
     /// calls read after `begin_call`. All are `SeqCst`, so at least one of the two threads sees the other. Otherwise
     /// `end` would not wait for such a call.
     pub(crate) ended: Cancel,
@@ -94,12 +94,12 @@ impl ClientInner {
 
     /// Returns `Closed` once the client takes no more locks. Also in a forked child, which shares the sockets of its
     /// parent but has none of its threads.
-    pub(crate) fn ready(&self) -> Result<(), Error> {
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.process.is_forked_child() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Like `ready`, but for calls that holders need until their end: those go on while the client shuts down.
-    pub(crate) fn serves_holders(&self) -> Result<(), Error> {
+    /// Like `check_open`, but for calls that holders need until their end: those go on while the client shuts down.
+    pub(crate) fn check_not_ended(&self) -> Result<(), Error> {
         if self.process.is_forked_child() || self.ended.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -239,7 +239,7 @@ impl ClientInner {
         let given_up = release_revoked(&self.pending, &held, overdue()).0;
         // Before the handlers of the losses, since they can call `end` too.
         self.is_releasing.store(false, Ordering::SeqCst);
-        tell_losses(&held);
+        notify_losses(&held);
         given_up
     }
 
@@ -261,13 +261,13 @@ impl ClientInner {
     pub(crate) fn mark_force_unlocked(&self, id: &LockId) {
         for inner in self.leases.live().into_iter().filter(|inner| inner.id == *id) {
             inner.revoke();
-            inner.tell_loss();
+            inner.notify_loss();
         }
     }
 
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
-        self.serves_holders()?;
+        self.check_not_ended()?;
         Ok(revoke(&self.pending, self.leases.live()))
     }
 }

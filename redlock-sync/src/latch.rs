@@ -140,7 +140,7 @@ impl Latch {
 
     fn store(&self, call: &TypedCall<()>, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         let quorum = &self.client.quorum;
         let mut waiting = LatchWait::new(self, limit);
         loop {
@@ -159,7 +159,7 @@ impl Latch {
     /// Deletes all arrivals on every node. A node that was left out would give its arrivals back to the others.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         let _call = self.client.begin_call();
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&self.calls.reset(), quorum.round_deadline());
         quorum.no_conflict()?;
@@ -173,14 +173,14 @@ impl Latch {
     /// Checks the latch once.
     pub(crate) fn progress(&self) -> Result<Progress, Error> {
         let _call = self.client.begin_call();
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         self.check(None, true)
     }
 
     /// Blocks until the latch is open.
     pub(crate) fn wait(&self, limit: MaxWait) -> Result<(), Error> {
         let _call = self.client.begin_call();
-        self.client.ready()?;
+        self.client.check_open()?;
         self.cancel.check(self.terms.check, self.name.as_str())?;
         let mut waiting = LatchWait::new(self, limit);
         if self.client.listener.listens() {
@@ -364,7 +364,7 @@ impl<'a> LatchWait<'a> {
         let Latch { client, name, terms, cancel, .. } = self.latch;
         let end = client.quorum.now().after(self.poll()).min(self.limit.until);
         pause(&*client.quorum.clock, end, &[Some(&client.ended), cancel.get()]);
-        client.serves_holders()?;
+        client.check_not_ended()?;
         cancel.check(terms.arrive, name.as_str())
     }
 
@@ -384,7 +384,7 @@ impl<'a> LatchWait<'a> {
         match self.begin().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Notified(_) | Woken::Timer | Woken::Connected => {
-                client.ready().and_then(|()| cancel.check(terms.check, name.as_str()))
+                client.check_open().and_then(|()| cancel.check(terms.check, name.as_str()))
             }
         }
     }

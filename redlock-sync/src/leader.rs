@@ -356,7 +356,7 @@ impl LeaderHandle {
     /// ```
     pub fn resign(&self) {
         self.cancel.cancel();
-        if self.client.serves_holders().is_ok() {
+        if self.client.check_not_ended().is_ok() {
             // Not called with the mutex locked: a handler of the loss may resign too, or wait for the end of the term.
             // If the term ends meanwhile, its lease was released or handed over, and nothing is revoked.
             let leads = self.status.leads.lock().clone();

@@ -22,7 +22,7 @@ pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockI
 
 fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
     let _call = client.begin_call();
-    client.ready()?;
+    client.check_open()?;
     let (key, kind) = (request.key.as_str(), request.protocol.kind());
     let Some(mutex) = request.protocol.mutex() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
@@ -37,7 +37,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let mut ballot = client.quorum.round(&call, by);
     // A server that has restarted may have the former token again, although another holder has adopted it.
     client.quorum.disqualify_restarted(&mut ballot.votes);
-    if let Err(error) = attempt.judge("adopt", &ballot) {
+    if let Err(error) = attempt.outcome("adopt", &ballot) {
         attempt.roll_back(&ballot, by);
         if !error.is_busy() {
             return Err(error);

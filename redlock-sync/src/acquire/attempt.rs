@@ -113,7 +113,7 @@ pub(super) fn attempt(
     quorum.disqualify_restarted(&mut ballot.votes);
     let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
     record_foreign_clients(&client.queues, request, &ballot);
-    if let Err(error) = attempt.judge("acquire", &ballot) {
+    if let Err(error) = attempt.outcome("acquire", &ballot) {
         attempt.roll_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
@@ -164,7 +164,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.
-    pub(super) fn judge(&self, op: &'static str, ballot: &Ballot<Acquired>) -> Result<(), Error> {
+    pub(super) fn outcome(&self, op: &'static str, ballot: &Ballot<Acquired>) -> Result<(), Error> {
         let (quorum, key, lease) = (&self.client.quorum, self.request.key.as_str(), self.lease);
         quorum.no_conflict()?;
         if !ballot.won() {

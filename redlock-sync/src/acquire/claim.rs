@@ -21,7 +21,7 @@ use crate::inner::ClientInner;
 use crate::key::TaskQueue;
 use crate::lease::{Lease, LeaseInner, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
-use crate::protocol::reply::{Acquired, Few, Vote};
+use crate::protocol::reply::{Acquired, PerNode, Vote};
 use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs};
 use crate::quorum::Ballot;
@@ -80,7 +80,7 @@ impl From<Error> for NotClaimed {
 pub(crate) fn claim(request: &ClaimRequest<'_>, limit: MaxWait) -> Result<Option<HeldTask>, Error> {
     let client = request.client;
     let _call = client.begin_call();
-    client.ready()?;
+    client.check_open()?;
     request.not_cancelled()?;
     let limit = WaitLimit::new(client, request.tasks.due.as_str(), limit, request.options.unavailable_after);
     let mut claims = ClaimLoop { request, limit, made: 0, queued: None, entered: None };
@@ -122,7 +122,7 @@ impl ClaimLoop<'_> {
     /// The loop of the one thread of this process that waits for the queue.
     fn run(&mut self) -> Result<Option<HeldTask>, Error> {
         loop {
-            if let Err(error) = self.request.client.ready().and_then(|()| self.request.not_cancelled()) {
+            if let Err(error) = self.request.client.check_open().and_then(|()| self.request.not_cancelled()) {
                 self.end_wait();
                 return Err(error);
             }
@@ -230,7 +230,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
-            let votes = Few::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
+            let votes = PerNode::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
             let start = client.start_with(claim.clone(), &tasks.due, options, id);
             let inner = LeaseInner::won(start, &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(inner))?;
@@ -238,7 +238,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
         }
         vote => {
             let is_late = vote.is_yes();
-            let ballot = Ballot { votes: Few::from([vote]), started, duplicate };
+            let ballot = Ballot { votes: PerNode::from([vote]), started, duplicate };
             roll_back(request, &ballot, &id, lease, by);
             let key = tasks.due.as_str();
             let error = if is_late {

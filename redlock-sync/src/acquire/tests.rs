@@ -55,7 +55,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
         let request = request(LockOptions { unavailable_after, ..LockOptions::default() });
         let client = idle();
         let mut acquire = AcquireLoop::new(&client, &request, wait, Pauses::default());
-        acquire.ends_with(error, client.quorum.now())
+        acquire.is_fatal(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
     let until = MaxWait::Until(Tick::NEVER);
@@ -76,8 +76,8 @@ fn a_busy_lock_ends_an_outage() {
     let request = request(LockOptions::default());
     let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
     let first = client.quorum.now();
-    acquire.ends_with(&unavailable(), first);
-    acquire.ends_with(&busy(), first);
+    acquire.is_fatal(&unavailable(), first);
+    acquire.is_fatal(&busy(), first);
     let next = client.quorum.now();
     assert_eq!(client.unavailable_since("k", next, &unavailable()), next);
 }
@@ -223,8 +223,8 @@ fn a_lock_that_stands_on_a_pending_token_is_free() {
     let lease = try_lock(&mail.client).unwrap();
     assert_eq!(mail.client.pending.tokens(key.name()), std::slice::from_ref(&duplicate));
     mail.servers[2].unfill();
-    lease.finish().unwrap();
-    try_lock(&mail.client).unwrap().finish().unwrap();
+    lease.release().unwrap();
+    try_lock(&mail.client).unwrap().release().unwrap();
     assert!(mail.client.pending.tokens(key.name()).is_empty(), "all have had another one since");
 }
 
@@ -241,7 +241,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
         // The entry is like one of a late copy of an attempt.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another"));
-        lease.finish().unwrap();
+        lease.release().unwrap();
         let queued: usize = mail.servers[0].ask(redis::cmd("ZCARD").arg(&queue));
         assert_eq!(queued, left, "{keeps_wait}");
     }

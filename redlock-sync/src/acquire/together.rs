@@ -21,7 +21,7 @@ use crate::quorum::Ballot;
 /// Later locks that the packet took as well are rolled back.
 pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Result<Vec<Lease>, Error> {
     let _call = client.begin_call();
-    client.ready()?;
+    client.check_open()?;
     let (quorum, began) = (&client.quorum, client.quorum.now());
     requests.iter().try_for_each(Request::not_cancelled)?;
     let heads: Vec<QueueHead<Lease>> = requests.iter().map_while(|request| enqueue(client, request, began)).collect();
@@ -37,7 +37,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let mut each = attempts.into_iter().zip(ballots).zip(heads).peekable();
     let mut leases = Vec::new();
     while let Some(((attempt, ballot), head)) =
-        each.next_if(|((attempt, ballot), _)| attempt.judge("acquire", ballot).is_ok())
+        each.next_if(|((attempt, ballot), _)| attempt.outcome("acquire", ballot).is_ok())
     {
         leases.push(hold_observed(attempt, &ballot, head, began));
     }

@@ -97,7 +97,7 @@ impl Redlock {
     /// ```
     pub fn holders(&self, key: impl LockKey) -> Result<Vec<HeldLock>, Error> {
         let key = self.key(&key)?;
-        self.inner.serves_holders()?;
+        self.inner.check_not_ended()?;
         let quorum = &self.inner.quorum;
         let list = more(&[key.as_str()], true, 0);
         let ballot = quorum.round(&list, quorum.round_deadline());
@@ -173,7 +173,7 @@ impl Redlock {
         patterns: &[String],
         share: f64,
     ) -> Result<(Vec<NodeListing>, Vec<Option<Duration>>), Error> {
-        self.inner.serves_holders()?;
+        self.inner.check_not_ended()?;
         let pages = |node: usize| self.pages(node, patterns, share);
         // Each node but the first has a thread. If a node were read after another one, locks would change meanwhile.
         let (votes, round_trips): (Vec<_>, Vec<_>) = thread::scope(|scope| {
@@ -190,7 +190,7 @@ impl Redlock {
             });
             [first].into_iter().chain(rest).unzip()
         });
-        self.inner.serves_holders()?;
+        self.inner.check_not_ended()?;
         let names = patterns.first().map_or("", String::as_str);
         Ok((self.check_answered("list", names, votes)?, round_trips))
     }
@@ -202,7 +202,7 @@ impl Redlock {
         for slot in quorum.nodes.parts(node) {
             let mut next = START.to_owned();
             // Checked for each page, since a scan can take long.
-            while self.inner.serves_holders().is_ok() {
+            while self.inner.check_not_ended().is_ok() {
                 let asked = clock.now();
                 let reply = Vote::<Page>::from_result(quorum.ask_one(node, &page(&next, patterns, slot).call));
                 let took = clock.now().since(asked);

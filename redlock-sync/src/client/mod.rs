@@ -139,7 +139,7 @@ impl Redlock {
 
     /// Whether every use returns [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
-        self.inner.ready().is_err()
+        self.inner.check_open().is_err()
     }
 
     /// How long an annotated function without a `wait` argument waits.

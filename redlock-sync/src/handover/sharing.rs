@@ -1,9 +1,9 @@
 //! A held lock that threads of one process share: which threads may join, and which one leaves last.
 //!
 //! A thread must not join while the last one releases the lock. And exactly one thread must be the last. The number of
-//! threads and whether more may join are therefore one atomic number ([`Gate`]). A thread that joins sees the gate open
-//! and is counted in one step. The last thread that leaves closes the gate in the step in which it leaves. A gate that
-//! is closed while threads are in, because others want the lock exclusively, is never opened again.
+//! threads and whether more may join are therefore one atomic number ([`HolderCount`]). A thread that joins sees the
+//! gate open and is counted in one step. The last thread that leaves closes the gate in the step in which it leaves. A
+//! gate that is closed while threads are in, because others want the lock exclusively, is never opened again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub(super) const JOINS_PER_CHECK: u32 = 4096;
 
 /// Twice the number of threads that hold the lease, plus 1 if more may join.
 #[derive(Debug)]
-pub(crate) struct Gate(AtomicUsize);
+pub(crate) struct HolderCount(AtomicUsize);
 
 const OPEN: usize = 1;
 const THREAD: usize = 2;
 
-impl Gate {
+impl HolderCount {
     /// A closed gate, held by the thread that makes it.
-    pub(crate) fn new() -> Gate {
-        Gate(AtomicUsize::new(THREAD))
+    pub(crate) fn new() -> HolderCount {
+        HolderCount(AtomicUsize::new(THREAD))
     }
 
     /// Lets more threads join. Only a thread that holds the lease may call it.
@@ -68,7 +68,7 @@ impl Gate {
 pub(crate) struct SharedLease<T> {
     kind: Kind,
     options: Arc<LockOptions>,
-    gate: Arc<Gate>,
+    gate: Arc<HolderCount>,
     /// Makes one more hold, for a thread that the gate has just counted.
     another: Box<dyn Fn(Tick) -> T + Send + Sync>,
     checked: Tick,
@@ -79,7 +79,7 @@ impl<T> SharedLease<T> {
     pub(crate) fn new(
         kind: Kind,
         options: Arc<LockOptions>,
-        gate: Arc<Gate>,
+        gate: Arc<HolderCount>,
         another: Box<dyn Fn(Tick) -> T + Send + Sync>,
     ) -> SharedLease<T> {
         SharedLease { kind, options, gate, another, checked: Tick::ZERO, joins: 0 }

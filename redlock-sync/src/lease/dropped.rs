@@ -35,11 +35,11 @@ struct DroppedLock {
 impl Lease {
     /// For a guard that is dropped. Waits for a renewal round under way, half a node timeout at most. Logs at most one
     /// line.
-    pub(crate) fn finish_quietly(&self) {
-        self.finish_quietly_within(self.inner.quorum.settings.half_round());
+    pub(crate) fn release_detached(&self) {
+        self.release_detached_within(self.inner.quorum.settings.half_round());
     }
 
-    pub(crate) fn finish_quietly_within(&self, grace: Duration) {
+    pub(crate) fn release_detached_within(&self, grace: Duration) {
         let began = self.inner.quorum.now();
         if self.prepare_end(began).is_some() {
             return;
@@ -48,9 +48,9 @@ impl Lease {
         let unanswered = self.leases.pending.count_unanswered();
         self.stop_renewals(began);
         match self.inner.begin_release(began, grace) {
-            Ok((io, release)) => {
+            Ok((rounds, release)) => {
                 // No renewal follows the release: each first checks whether the lease is over.
-                drop(io);
+                drop(rounds);
                 self.post(release, began, unanswered);
                 // Otherwise the background, which also repeats releases, would fall behind without a limit.
                 self.leases.pending.wait_for_observers(began.after(grace));
@@ -67,7 +67,7 @@ impl Lease {
         self.inner.quorum.post(&call, move |ballot| dropped.answered(ballot));
         // The next thread of this client goes on now. Its attempt is sent after the release.
         self.inner.release_queue_head();
-        self.inner.tell_loss();
+        self.inner.notify_loss();
         // What the handlers have captured is dropped here, and not on a thread that reads replies.
         self.inner.forget_all_handlers();
     }
@@ -76,7 +76,7 @@ impl Lease {
 impl DroppedLock {
     /// Called by a thread that must neither block nor send anything.
     fn answered(mut self, ballot: Ballot<Released>) {
-        if self.release.is_met(&ballot) && self.held.is_none() {
+        if self.release.leaves_nothing_to_do(&ballot) && self.held.is_none() {
             self.inner.record_waits(&self.release, &ballot);
             return;
         }
@@ -85,16 +85,16 @@ impl DroppedLock {
         }
         self.unanswered.answered();
         let quorum = Arc::clone(&self.inner.quorum);
-        quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
+        quorum.nodes.background().after(Duration::ZERO, move || self.finish(ballot));
     }
 
-    fn conclude(self, ballot: Ballot<Released>) {
+    fn finish(self, ballot: Ballot<Released>) {
         // Dropped at the end: until then the observers are not called.
         let DroppedLock { inner, release, held, unanswered: _unanswered } = self;
         let by = inner.quorum.round_deadline();
-        let io = inner.io.lock();
-        let ReleaseOutcome { result, is_orderly, .. } = inner.conclude(&release, ballot, by, false);
-        drop(io);
+        let rounds = inner.rounds.lock();
+        let ReleaseOutcome { result, is_orderly, .. } = inner.finish_release(&release, ballot, by, false);
+        drop(rounds);
         // A loss that was noticed before was already reported.
         if let (Err(Error::Lost { reason, .. }), true) = (&result, is_orderly) {
             inner.log_loss(*reason);
@@ -102,7 +102,7 @@ impl DroppedLock {
                 inner.quorum.settings.observers.notify(&Event::Lost { lock: inner.observed(), held, reason: *reason });
             }
         }
-        inner.tell_end(held, &result);
+        inner.notify_end(held, &result);
         log_end(&result);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Few, Vote};
+use crate::protocol::reply::{PerNode, Vote};
 use crate::quorum::votes_needed;
 
 /// One mark for each node: until then, by this process's clock, the node grants the lock to no other token.
@@ -18,13 +18,13 @@ use crate::quorum::votes_needed;
 /// the lease together.
 #[derive(Debug, Clone)]
 pub(crate) struct VoteExpiry {
-    until: Few<Tick>,
+    until: PerNode<Tick>,
 }
 
 impl VoteExpiry {
     /// The marks of an acquire round.
     pub(crate) fn new<R>(votes: &[Vote<R>], started: Tick, lease: Duration) -> VoteExpiry {
-        let mut expiry = VoteExpiry { until: Few::from_elem(Tick::ZERO, votes.len()) };
+        let mut expiry = VoteExpiry { until: PerNode::from_elem(Tick::ZERO, votes.len()) };
         expiry.apply(votes, started, lease);
         expiry
     }
@@ -61,7 +61,7 @@ impl VoteExpiry {
     }
 
     /// The nodes that have our token, as far as we know.
-    pub(crate) fn nodes(&self) -> Few<bool> {
+    pub(crate) fn nodes(&self) -> PerNode<bool> {
         self.until.iter().map(|until| *until > Tick::ZERO).collect()
     }
 }

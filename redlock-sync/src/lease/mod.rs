@@ -7,15 +7,15 @@
 //!    renewal thread share it.
 //! 5. [`renewal`]: the renewal threads. No other file starts one.
 //! 6. [`observed`]: the events that observers get.
-//! 7. [`finish_all`]: the end of several leases in one round trip.
+//! 7. [`release_all`]: the end of several leases in one round trip.
 //! 8. [`dropped`]: the release of a dropped guard, which does not wait.
 //! 9. [`Lease`], in this file: what users see, and the one way in which a lease ends.
 
 mod dropped;
 pub(crate) mod expiry;
-mod finish_all;
 mod inner;
 mod observed;
+mod release_all;
 mod release_votes;
 mod renewal;
 mod state;
@@ -27,8 +27,8 @@ use std::time::Duration;
 use std::{fmt, io};
 
 pub(crate) use self::dropped::log_end;
-pub(crate) use self::finish_all::{finish_all, release_revoked, revoke, tell_losses};
 pub(crate) use self::inner::{GivenUp, LeaseInner, LeaseStart, Origin, Pending, PendingRelease, call_handler};
+pub(crate) use self::release_all::{notify_losses, release_all, release_revoked, revoke};
 pub use self::state::LeaseState;
 pub(crate) use self::state::OnLost;
 
@@ -105,7 +105,9 @@ impl Lease {
 
     /// Shares a lock that this thread held exclusively.
     pub(crate) fn downgrade(&self) -> Result<(), Error> {
-        self.inner.and_tell_loss(self.inner.downgrade())?;
+        let outcome = self.inner.downgrade();
+        self.inner.notify_loss();
+        outcome?;
         if let Some(head) = self.inner.take_head() {
             self.share(head);
         }
@@ -210,7 +212,9 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn fencing_token(&self) -> Result<u64, Error> {
-        self.inner.and_tell_loss(self.inner.fencing_token())
+        let outcome = self.inner.fencing_token();
+        self.inner.notify_loss();
+        outcome
     }
 
     /// Makes the lease last for at least `lease` from now, by one request to each server. It never shortens the lease,
@@ -238,7 +242,9 @@ impl Lease {
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease, &self.inner.quorum.settings)?;
-        self.inner.and_tell_loss(self.inner.extend(lease))
+        let outcome = self.inner.extend(lease);
+        self.inner.notify_loss();
+        outcome
     }
 
     /// Calls `handler` once when the lock is lost. If it is lost already, the call comes at once. A normal release
@@ -305,7 +311,7 @@ impl Lease {
     }
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and releases the lock, once.
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn release(&self) -> Result<(), Error> {
         let began = self.inner.quorum.now();
         let grace = self.inner.quorum.settings.two_rounds();
         self.prepare_end(began).unwrap_or_else(|| {
@@ -326,7 +332,7 @@ impl Lease {
             return Some(Err(Error::Closed));
         }
         let result = self.give_up_share(began)?;
-        self.tell_end(began, &result);
+        self.notify_end(began, &result);
         Some(result)
     }
 
@@ -342,7 +348,7 @@ impl Lease {
             return Some(if is_told { self.inner.check() } else { held });
         }
         // Put back before the release. If a loss comes in between, the handlers are called after the release.
-        self.inner.put_back(handlers.unwrap_or_default());
+        self.inner.restore_handlers(handlers.unwrap_or_default());
         if self.pass_on() {
             return Some(Ok(()));
         }
@@ -359,7 +365,7 @@ impl Lease {
 
     /// Everything after the release.
     fn released(&self, began: Tick, result: Result<(), Error>) -> Result<(), Error> {
-        self.tell_end(began, &result);
+        self.notify_end(began, &result);
         result
     }
 
@@ -369,12 +375,14 @@ impl Lease {
         let what = format!("leave lock `{}` to another holder", self.inner.key);
         self.inner.quorum.needs_one_server(&what, "keep the guard in one process")?;
         let grace = self.inner.quorum.settings.two_rounds();
-        self.inner.and_tell_loss(self.inner.leave_held(grace, &self.leases.pending))?;
+        let outcome = self.inner.leave_held(grace, &self.leases.pending);
+        self.inner.notify_loss();
+        outcome?;
         // Pairs with `is_over`, and with `prepare_end`: no later end of this lease releases the lock.
         self.is_finished.store(true, Ordering::Release);
         let now = self.inner.quorum.now();
         self.stop_renewals(now);
-        self.tell_end(now, &Ok(()));
+        self.notify_end(now, &Ok(()));
         Ok(())
     }
 
@@ -394,7 +402,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !*self.is_finished.get_mut() {
-            self.finish_quietly();
+            self.release_detached();
         }
     }
 }

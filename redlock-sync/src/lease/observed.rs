@@ -76,8 +76,8 @@ impl Lease {
     }
 
     /// The guard began to release the lock at `began`.
-    pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
-        self.inner.tell_end(self.observed_until(began), result);
+    pub(super) fn notify_end(&self, began: Tick, result: &Result<(), Error>) {
+        self.inner.notify_end(self.observed_until(began), result);
     }
 }
 
@@ -90,7 +90,7 @@ impl LeaseInner {
 
     /// Reports a release after the lock was `held` for that time, if observers were notified of the acquisition. A loss
     /// is reported when it is noticed, not here.
-    pub(super) fn tell_end(&self, held: Option<Duration>, result: &Result<(), Error>) {
+    pub(super) fn notify_end(&self, held: Option<Duration>, result: &Result<(), Error>) {
         if let Some(held) = held
             && !matches!(result, Err(Error::Lost { .. } | Error::Closed))
         {
@@ -100,7 +100,7 @@ impl LeaseInner {
     }
 
     /// Called without `io`, since an observer may take any time.
-    pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
+    pub(super) fn notify_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.settings.observers;
         if observers.are_there() && self.state.lock().is_observed {
             let (lock, remaining) = (self.observed(), self.remaining());

@@ -97,7 +97,7 @@ impl Handle {
     /// if a node that did not answer may give another token its majority.
     pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&protocol.inspect(), quorum.round_deadline());
         let holders = ballot.of_majority();
@@ -110,7 +110,7 @@ impl Handle {
     /// Releases the lock on all nodes where this holder has it. Returns true if that was a majority.
     pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         // A token that is not valid UTF-8 was read with this replacement character.
         if holder.id.as_str().is_empty() || holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
             let problem = format!("the holder of lock `{key}` has a token that is not valid: delete the key by hand");

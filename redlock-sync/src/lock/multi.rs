@@ -204,7 +204,7 @@ impl MultiLock {
     fn acquire(&self, wait: MaxWait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         // As in `Mutex::acquire_by`.
-        self.client.ready()?;
+        self.client.check_open()?;
         // Checked before any mutex is taken: a thread that would wait for itself gets its error at once.
         mutexes.iter().try_for_each(|mutex| mutex.handle.check_not_held(wait))?;
         // A deadline in the past leaves the time for one attempt, as for a mutex.

@@ -245,7 +245,7 @@ impl Mutex {
     fn acquire_by(&self, wait: MaxWait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         // A closed client and a forked child get `Closed`, and no event. The attempt checks it again, after
         // `begin_call` has counted it.
-        self.handle.client.ready()?;
+        self.handle.client.check_open()?;
         self.handle.check_not_held(wait)?;
         Ok(self.guard(acquire()?))
     }
@@ -380,7 +380,7 @@ impl<M> MutexGuard<M> {
     /// ```
     pub fn unlock(self) -> Result<(), Error> {
         drop(self.hold);
-        self.lease.finish()
+        self.lease.release()
     }
 
     /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token
@@ -399,13 +399,10 @@ impl<M> MutexGuard<M> {
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.mutex("order:42").lock()?;
-    /// let token = guard.into_token()?;
-    /// assert!(locks.mutex("order:42").is_locked()?);
-    /// let guard = std::thread::spawn(move || locks.mutex("order:42").adopt(&token).map(|guard| guard.into_send())).join().unwrap()?;
-    /// guard.unlock()?;
+    /// # let url = server.url(); let locks = redlock_sync::Redlock::open(&url)?; let guard =
+    /// locks.mutex("order:42").lock()?; let token = guard.into_token()?; assert!(locks.mutex("order:42").is_locked()?);
+    /// let guard = std::thread::spawn(move || locks.mutex("order:42").adopt(&token).map(|guard|
+    /// guard.into_send())).join().unwrap()?; guard.unlock()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_token(self) -> Result<LockToken, Error> {

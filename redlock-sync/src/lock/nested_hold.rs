@@ -45,7 +45,7 @@ impl NestedHold {
         let (key, protocol) = handle.lock.as_ref().map_err(Error::clone)?;
         let (client, kind) = (handle.client.id, protocol.kind());
         let is_exclusive = kind.mode == Mode::Exclusive;
-        handle.client.serves_holders()?;
+        handle.client.check_not_ended()?;
         let min_hold = handle.options.min_hold;
         if !min_hold.is_zero() {
             handle.options.check(&handle.client.quorum.settings)?;
@@ -77,7 +77,7 @@ impl NestedHold {
     pub(crate) fn unlock(mut self) -> Result<Unlocked, Error> {
         match self.remove() {
             Removed::Last => {
-                self.lease.finish()?;
+                self.lease.release()?;
                 return Ok(Unlocked::Released);
             }
             Removed::LastExclusive => self.lease.downgrade()?,
@@ -101,7 +101,7 @@ impl NestedHold {
 impl Drop for NestedHold {
     fn drop(&mut self) {
         match self.remove() {
-            Removed::Last => self.lease.finish_quietly(),
+            Removed::Last => self.lease.release_detached(),
             // The remaining guards report a loss.
             Removed::LastExclusive => _ = self.lease.downgrade(),
             Removed::OthersRemain => {}

@@ -90,7 +90,7 @@ impl<M> SemaphorePermit<M> {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn release(self) -> Result<(), Error> {
-        self.lease.finish()
+        self.lease.release()
     }
 }
 

@@ -16,7 +16,7 @@ use super::transport::framer::WireReply;
 use super::transport::halves::Broken;
 use super::transport::round::{Outcome, Recipient, Round};
 use super::transport::waiting::{SentCall, wait};
-use super::{Answers, Awaits, Executed, Failure, FailureKind, Few, NodeFilter, redis_reply, replicas};
+use super::{Answers, Awaits, Executed, Failure, FailureKind, NodeFilter, PerNode, redis_reply, replicas};
 use crate::clock::{Clock, Tick};
 use crate::protocol::reply::is_no;
 use crate::protocol::script::{Call, Purpose};
@@ -50,7 +50,7 @@ struct Exchange<'a> {
 impl Nodes {
     /// Like [`call`](Nodes::call), for several calls at the same time. Waits for all until `by`. The answers are in the
     /// order of the calls.
-    pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> Few<Answers> {
+    pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> PerNode<Answers> {
         self.exchange(calls, by, ask, need, Awaits::All)
     }
 
@@ -61,13 +61,13 @@ impl Nodes {
         ask: NodeFilter<'_>,
         need: usize,
         awaits: Awaits<'_>,
-    ) -> Few<Answers> {
+    ) -> PerNode<Answers> {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
         let healthy = || self.all.iter().filter(|node| node.outage().is_none()).count();
         let can_leave_out = self.len() > 1 && healthy() >= need;
-        let mut targets: Few<Target> = calls
+        let mut targets: PerNode<Target> = calls
             .iter()
             .flat_map(|call| self.all.iter().enumerate().map(move |(i, node)| (call, i, node)))
             .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
@@ -99,7 +99,7 @@ impl Nodes {
     }
 }
 
-fn answers(targets: Few<Target>, started: Tick) -> Answers {
+fn answers(targets: PerNode<Target>, started: Tick) -> Answers {
     let duplicate = targets.iter().any(|target| target.duplicate);
     let result = |target: Target| match target.state {
         TargetState::Done(result) => result,
@@ -137,7 +137,7 @@ impl Exchange<'_> {
             self.handle_outcomes(targets);
             self.send_waiting(targets);
             self.shorten(targets, came);
-            let sent: Few<SentCall> = sent(targets).collect();
+            let sent: PerNode<SentCall> = sent(targets).collect();
             let connects = unsent(targets).next().is_some();
             if sent.is_empty() && !connects {
                 return;

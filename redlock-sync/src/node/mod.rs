@@ -75,7 +75,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
-pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Few, Value};
+pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, PerNode, Value};
 pub(crate) use background::Background;
 #[cfg(feature = "tls")]
 pub use certificates::Tls;
@@ -112,7 +112,7 @@ enum Awaits<'a> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     /// One result for each node.
-    pub(crate) results: Few<Result<Value, Failure>>,
+    pub(crate) results: PerNode<Result<Value, Failure>>,
     /// The time before the first byte was written.
     pub(crate) started: Tick,
     /// True if the call was sent twice because a connection broke. The first copy may still be executed, out of order.

@@ -15,7 +15,7 @@ use super::target::{both, executed, timed_out};
 use super::transport::call_queue::{Form, Payload};
 use super::transport::halves::Broken;
 use super::transport::round::{Outcome, Recipient};
-use super::{Answers, Executed, Failure, FailureKind, Few, Value, redis_reply};
+use super::{Answers, Executed, Failure, FailureKind, PerNode, Value, redis_reply};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
@@ -30,7 +30,7 @@ struct PostedRelease {
 
 struct PostState {
     /// `None` for a node whose result is not known yet.
-    results: Few<Option<Result<Value, Failure>>>,
+    results: PerNode<Option<Result<Value, Failure>>>,
     duplicate: bool,
     on_answers: Option<OnAnswers>,
 }

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::socket::RedisServer;
 use super::transport::drain::Drain;
 use super::transport::waiting;
-use super::{Answers, Awaits, Background, Few, NodeFilter, NodeUrl};
+use super::{Answers, Awaits, Background, NodeFilter, NodeUrl, PerNode};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::options::ClientOptions;
@@ -96,7 +96,7 @@ impl Nodes {
     }
 
     fn one(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize, awaits: Awaits<'_>) -> Answers {
-        let none = || Answers { results: Few::new(), started: self.context.clock.now(), duplicate: false };
+        let none = || Answers { results: PerNode::new(), started: self.context.clock.now(), duplicate: false };
         self.exchange(std::slice::from_ref(call), by, ask, need, awaits).pop().unwrap_or_else(none)
     }
 

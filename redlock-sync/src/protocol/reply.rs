@@ -11,7 +11,7 @@ use crate::names::printable;
 use crate::options::MAX_LIFETIME;
 
 /// A list that mostly has one element, since most clients have one node. That element needs no allocation.
-pub(crate) type Few<T> = SmallVec<[T; 1]>;
+pub(crate) type PerNode<T> = SmallVec<[T; 1]>;
 
 /// The reply of a server to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]

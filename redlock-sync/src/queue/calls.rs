@@ -249,7 +249,7 @@ impl Queue {
     pub(super) fn ready(&self) -> Result<&Arc<TaskQueue>, Error> {
         let tasks = self.tasks()?;
         on_one_node(self.client.quorum.len())?;
-        self.client.serves_holders()?;
+        self.client.check_not_ended()?;
         Ok(tasks)
     }
 

@@ -232,13 +232,13 @@ impl Job {
     /// Gives the task back as if it had not been claimed.
     pub(super) fn give_back(self) {
         self.claim.end(Ending::Undo);
-        self.lease.finish_quietly();
+        self.lease.release_detached();
     }
 
     pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
         let verdict = ending.name();
         let is_stored = self.claim.end(ending);
-        let outcome = self.lease.finish().map_err(|error| match error.lost_reason() {
+        let outcome = self.lease.release().map_err(|error| match error.lost_reason() {
             // `unlock_all` has given the claim up meanwhile. It sends this ending.
             Some(LostReason::Revoked) if is_stored => self.inner().unconfirmed(None),
             _ => error,

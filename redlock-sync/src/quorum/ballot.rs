@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Few, Holders, Vote};
+use crate::protocol::reply::{Acquired, Holders, PerNode, Vote};
 
 /// The number of votes that make a majority. An even number of nodes is allowed.
 pub(crate) fn votes_needed(nodes: usize) -> usize {
@@ -14,7 +14,7 @@ pub(crate) fn votes_needed(nodes: usize) -> usize {
 /// The votes of one round.
 #[derive(Debug)]
 pub(crate) struct Ballot<R> {
-    pub(crate) votes: Few<Vote<R>>,
+    pub(crate) votes: PerNode<Vote<R>>,
     /// The time before the first byte was sent.
     pub(crate) started: Tick,
     /// Some node may still execute a copy of the call, after later calls.
@@ -204,7 +204,7 @@ mod tests {
     fn validity_is_what_is_left_of_the_lease_less_the_drift() {
         // The drift of ten seconds is 102 ms.
         let (second, start) = (Duration::from_secs(1), Tick::from_nanos(7));
-        let round = Ballot::<Acquired> { votes: Few::new(), started: start, duplicate: false };
+        let round = Ballot::<Acquired> { votes: PerNode::new(), started: start, duplicate: false };
         assert_eq!(round.validity(10 * second, start), Duration::from_millis(9898));
         assert_eq!(round.validity(10 * second, start.after(4 * second)), Duration::from_millis(5898));
         assert_eq!(round.validity(10 * second, start.after(10 * second)), Duration::ZERO);

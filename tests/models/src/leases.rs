@@ -269,7 +269,7 @@ impl Guard {
     }
 
     fn unlock(self) -> Result<(), Error> {
-        let outcome = self.lease.finish();
+        let outcome = self.lease.release();
         self.watch.is_orderly.store(outcome.is_ok(), Ordering::SeqCst);
         self.watch.over();
         match &outcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::handover::sharing::{Gate, SharedLease};
+use crate::handover::sharing::{HolderCount, SharedLease};
 use crate::handover::thread_queue::QueueOutcome;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{EXCLUSIVE, Rig, all, unexpected};
@@ -48,7 +48,7 @@ impl Servers {
 #[derive(Debug)]
 struct Held {
     servers: Arc<Servers>,
-    gate: Arc<Gate>,
+    gate: Arc<HolderCount>,
     is_lost: Mutex<bool>,
     is_released: Mutex<bool>,
 }
@@ -125,7 +125,7 @@ fn take(rig: &Rig<Part>, servers: &Arc<Servers>) -> Part {
     *servers.taken.lock() += 1;
     let held = Held {
         servers: Arc::clone(servers),
-        gate: Arc::new(Gate::new()),
+        gate: Arc::new(HolderCount::new()),
         is_lost: Mutex::new(false),
         is_released: Mutex::new(false),
     };

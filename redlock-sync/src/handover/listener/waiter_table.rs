@@ -205,7 +205,7 @@ impl WaiterTable {
 
     /// One step of a thread that sleeps or begins to.
     pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> NextStep {
-        if let Some(woken) = self.verdict(number, until, now) {
+        if let Some(woken) = self.woken(number, until, now) {
             self.stop_sleeping(number);
             return NextStep::Woken(woken);
         }
@@ -224,7 +224,7 @@ impl WaiterTable {
         }
     }
 
-    fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
+    fn woken(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
         let Some(wait) = self.waits.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
         if let Some(notification) = wait.notifications.pop_front() {
             return Some(Woken::Notified(notification));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::sharing::{Gate, JOINS_PER_CHECK};
+use crate::handover::sharing::{HolderCount, JOINS_PER_CHECK};
 use std::sync::mpsc;
 use std::thread;
 
@@ -226,7 +226,7 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
 
 const JOINT: Kind = Kind { name: "reader", mode: Mode::Joint };
 
-fn shared(gate: &Arc<Gate>, part: u32) -> SharedLease<u32> {
+fn shared(gate: &Arc<HolderCount>, part: u32) -> SharedLease<u32> {
     SharedLease::new(JOINT, Arc::default(), Arc::clone(gate), Box::new(move |_| part))
 }
 
@@ -234,7 +234,7 @@ fn shared(gate: &Arc<Gate>, part: u32) -> SharedLease<u32> {
 fn what_is_shared_is_joined_until_it_is_closed_or_another_thread_waits_for_it_alone() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     let plain = LockOptions::default();
-    let gate = Arc::new(Gate::new());
+    let gate = Arc::new(HolderCount::new());
     let head = try_head(&queues, &key, JOINT).unwrap();
     assert!(try_head(&queues, &key, JOINT).is_none(), "one competes for all");
     assert!(queues.join(&key, JOINT, &plain).is_none());
@@ -256,7 +256,7 @@ fn what_is_shared_is_joined_until_it_is_closed_or_another_thread_waits_for_it_al
 
 #[test]
 fn a_look_is_due_after_some_joins_or_some_time() {
-    let mut shared = shared(&Arc::new(Gate::new()), 7).open(Tick::ZERO);
+    let mut shared = shared(&Arc::new(HolderCount::new()), 7).open(Tick::ZERO);
     let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
     let plain = LockOptions::default();
     for _ in 0..JOINS_PER_CHECK {

@@ -11,21 +11,21 @@ impl LeaseInner {
     /// on in this process, a round is made here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
         self.still_ours()?;
-        let mut io = self.io.lock();
-        if let Some(fence) = io.fence {
+        let mut rounds = self.rounds.lock();
+        if let Some(fence) = rounds.fence {
             return Ok(fence);
         }
         self.still_ours()?;
-        let fence = io.offered_fence.map_or_else(|| self.fence_round(&mut io, None), Ok)?;
+        let fence = rounds.offered_fence.map_or_else(|| self.fence_round(&mut rounds, None), Ok)?;
         if self.quorum.len() > 1 {
-            self.fence_round(&mut io, Some(fence))?;
+            self.fence_round(&mut rounds, Some(fence))?;
         }
-        io.fence = Some(fence);
+        rounds.fence = Some(fence);
         Ok(fence)
     }
 
     /// Raises the counters to `fence`, or to their next values. Returns the largest value that a majority has now.
-    fn fence_round(&self, io: &mut RoundState, fence: Option<u64>) -> Result<u64, Error> {
+    fn fence_round(&self, rounds: &mut RoundState, fence: Option<u64>) -> Result<u64, Error> {
         let Some(call) = self.protocol().lock().map(|lock| lock.fence(&self.id, fence)) else {
             let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
@@ -33,8 +33,8 @@ impl LeaseInner {
         let mut ballot = self.quorum.quick_round_of_voters(&call, self.quorum.round_deadline());
         // A node that just restarted may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        self.record_losses(io, &ballot);
-        self.verdict("fence", &ballot)?;
+        self.record_losses(rounds, &ballot);
+        self.round_result("fence", &ballot)?;
         let fence = |vote: &Vote<Fenced>| if let Vote::Yes(Fenced(fence)) = vote { *fence } else { 0 };
         Ok(ballot.votes.iter().map(fence).max().unwrap_or_default())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::LeaseInner;
 use crate::clock::Tick;
 use crate::protocol::held::{Gone, StoredToken, TOKENS_PER_CALL, ask_for};
-use crate::protocol::reply::{Few, Vote};
+use crate::protocol::reply::{PerNode, Vote};
 
 /// A younger lease is not looked after. Most locks are held for less.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ struct Look {
     /// Its place among all leases.
     lease: usize,
     /// The nodes that have the token, as far as is known.
-    nodes: Few<bool>,
+    nodes: PerNode<bool>,
     stored: Vec<StoredToken>,
 }
 
@@ -62,7 +62,7 @@ impl LeaseInner {
         if self.born > settled || !self.state.lock().now.is_live() {
             return None;
         }
-        let nodes = self.io.try_lock()?.expiry.nodes();
+        let nodes = self.rounds.try_lock()?.expiry.nodes();
         Some(Look { lease: place, nodes, stored: self.protocol().lock()?.stored(&self.id) })
     }
 }

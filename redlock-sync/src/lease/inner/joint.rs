@@ -35,11 +35,11 @@ impl LeaseInner {
     /// Asks the servers whether the lock is still held and no writer waits for it, and extends it in the same round.
     /// False without a majority. The renewal thread calls the loss handlers.
     pub(crate) fn no_writer_waits(&self) -> bool {
-        let Some(mut io) = self.io.try_lock_for(self.quorum.settings.node_timeout) else { return false };
+        let Some(mut rounds) = self.rounds.try_lock_for(self.quorum.settings.node_timeout) else { return false };
         let Some(lock) = self.protocol().lock().and_then(Protocol::read_write) else { return false };
         let lease = self.next_lease();
         let call = lock.extend_and_check_writers(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false);
+        let ballot = self.extending_round(&mut rounds, &call, lease, self.quorum.round_deadline(), false);
         let has_writer = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         ballot.is_ok_and(|ballot| ballot.won() && !ballot.votes.iter().any(has_writer))
     }
@@ -51,15 +51,15 @@ impl LeaseInner {
         self.still_ours()?;
         let lock = self.protocol().lock().and_then(Protocol::read_write);
         let Some(reader) = lock.map(ReadWrite::shared) else { return Ok(()) };
-        let io = self.io.try_lock_for(self.quorum.settings.half_round());
+        let rounds = self.rounds.try_lock_for(self.quorum.settings.half_round());
         // Set before the call: later rounds must not ask for an exclusive lock.
         self.downgraded.get_or_init(|| Arc::new(Protocol::ReadWrite(reader.clone())));
-        if let Some(mut io) = io {
-            io.offered_fence = None;
-            io.fence = None;
+        if let Some(mut rounds) = rounds {
+            rounds.offered_fence = None;
+            rounds.fence = None;
             let lease = self.next_lease();
             let call = reader.downgrade(&self.id, lease);
-            self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false)?;
+            self.extending_round(&mut rounds, &call, lease, self.quorum.round_deadline(), false)?;
         }
         self.still_ours()
     }

@@ -38,7 +38,7 @@ impl LeaseInner {
         self.state.lock().handlers.extract_if(.., |(of, _)| *of == holder).collect()
     }
 
-    pub(in crate::lease) fn put_back(&self, handlers: Vec<(u64, OnLost)>) {
+    pub(in crate::lease) fn restore_handlers(&self, handlers: Vec<(u64, OnLost)>) {
         self.state.lock().handlers.extend(handlers);
     }
 
@@ -98,15 +98,15 @@ impl LeaseInner {
     pub(crate) fn check_on_servers(&self, by: Tick) {
         // A round under way notices it as well. The state is read once no other round can begin: after a release,
         // nothing is sent.
-        if let Some(mut io) = self.io.try_lock()
+        if let Some(mut rounds) = self.rounds.try_lock()
             && self.still_ours().is_ok()
         {
             // The shortest lease extends nothing, since a server never shortens one.
             let call = self.protocol().extend(&self.id, MIN_LEASE);
             let ballot = self.quorum.round(&call, by);
-            self.record_losses(&mut io, &ballot);
+            self.record_losses(&mut rounds, &ballot);
         }
-        self.tell_loss();
+        self.notify_loss();
     }
 
     /// True if it is lost and its handlers were not called. A revocation calls them itself.
@@ -116,33 +116,27 @@ impl LeaseInner {
     }
 
     /// Records which nodes no longer have the lock, from a round that extends nothing.
-    pub(super) fn record_losses<R>(&self, io: &mut RoundState, ballot: &Ballot<R>) {
-        io.expiry.clear(&ballot.votes);
-        let until = io.expiry.deadline();
+    pub(super) fn record_losses<R>(&self, rounds: &mut RoundState, ballot: &Ballot<R>) {
+        rounds.expiry.clear(&ballot.votes);
+        let until = rounds.expiry.deadline();
         let gone = reason_of(ballot);
         self.change(|state| state.shorten(until, gone));
     }
 
-    /// Calls the handlers, once, if the lease is lost. Never with `io` held, since a handler may take any time. In a
-    /// forked child nothing is locked. Another thread of the parent may have held the lock at the fork, and is missing
-    /// in the child.
-    pub(crate) fn tell_loss(&self) {
+    /// Calls the handlers, once, if the lease is lost. Never with `rounds` held, since a handler may take any time. In
+    /// a forked child nothing is locked. Another thread of the parent may have held the lock at the fork, and is
+    /// missing in the child.
+    pub(crate) fn notify_loss(&self) {
         if self.process.is_forked_child() {
             return;
         }
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state {
-            self.tell(reason);
+            self.notify_handlers(reason);
         }
     }
 
-    /// Reports a loss that a call may have noticed, and returns the outcome of that call.
-    pub(in crate::lease) fn and_tell_loss<R>(&self, outcome: R) -> R {
-        self.tell_loss();
-        outcome
-    }
-
-    pub(super) fn tell(&self, reason: LostReason) {
+    pub(super) fn notify_handlers(&self, reason: LostReason) {
         let handlers = std::mem::take(&mut self.state.lock().handlers);
         for (_, handler) in handlers {
             call_handler(handler, self.lost(reason), &self.description());

@@ -1,6 +1,6 @@
 //! What a guard and its renewal thread share: the lease itself, and every round that it makes.
 //!
-//! There are two locks, always taken in this order. `io` is held through a round, so the rounds of one lease never
+//! There are two locks, always taken in this order. `rounds` is held through a round, so the rounds of one lease never
 //! overlap. A refill never races a release, and nothing is sent after the release. `state` is held for a few
 //! instructions, and never across I/O. The user's loss handlers are called with neither, since a handler that blocks
 //! must not delay `unlock`.
@@ -48,11 +48,11 @@ use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::rules::Chain;
-use crate::handover::sharing::Gate;
+use crate::handover::sharing::HolderCount;
 use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, drift, jittered};
-use crate::protocol::reply::{Acquired, Extended, Few, Vote};
+use crate::protocol::reply::{Acquired, Extended, PerNode, Vote};
 use crate::protocol::{AcquireArgs, LeaseCalls, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
@@ -67,14 +67,14 @@ pub(crate) struct LeaseInner {
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
     /// Counts the threads that hold the lease.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<HolderCount>,
     /// The process that acquired it. A forked child's copy does nothing.
     pub(crate) process: ForkGuard,
     born: Tick,
     origin: Origin,
     local: LocalHandover,
     pub(super) state: Mutex<LeaseStatus>,
-    pub(super) io: Mutex<RoundState>,
+    pub(super) rounds: Mutex<RoundState>,
 }
 
 /// The values from which a lease is made.
@@ -117,7 +117,7 @@ pub(super) struct RoundState {
     /// Our acquire, or a copy of it, may still be executed on a node.
     acquire_may_run: bool,
     /// The nodes that may have our token.
-    may_have: Few<bool>,
+    may_have: PerNode<bool>,
 }
 
 /// The outcome of a release.
@@ -139,10 +139,10 @@ impl LeaseInner {
         // With one node, its fence is final.
         let fence = offered_fence.filter(|_| start.quorum.len() == 1);
         let may_have = ballot.may_be_set().collect();
-        let io = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), may_have };
+        let rounds = RoundState { expiry, offered_fence, fence, acquire_may_run: ballot.token_may_remain(), may_have };
         let master_changes = start.quorum.nodes.master_changes().unwrap_or_default();
-        let state = LeaseStatus::held(&start.options, ballot.started, io.expiry.deadline(), master_changes);
-        LeaseInner::new(start, io, state, ballot.started)
+        let state = LeaseStatus::held(&start.options, ballot.started, rounds.expiry.deadline(), master_changes);
+        LeaseInner::new(start, rounds, state, ballot.started)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`, for as long as the options say. Not
@@ -153,7 +153,7 @@ impl LeaseInner {
         LeaseInner { local: LocalHandover { since: inner.quorum.now(), count: 0 }, ..inner }
     }
 
-    fn new(start: LeaseStart, io: RoundState, state: LeaseStatus, born: Tick) -> LeaseInner {
+    fn new(start: LeaseStart, rounds: RoundState, state: LeaseStatus, born: Tick) -> LeaseInner {
         let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
         LeaseInner {
             quorum,
@@ -162,13 +162,13 @@ impl LeaseInner {
             key,
             id,
             options,
-            gate: Arc::new(Gate::new()),
+            gate: Arc::new(HolderCount::new()),
             process,
             born,
             origin,
             local: LocalHandover { since: born, count: 0 },
             state: Mutex::new(state),
-            io: Mutex::new(io),
+            rounds: Mutex::new(rounds),
         }
     }
 
@@ -208,7 +208,7 @@ impl LeaseInner {
 
     /// True if a copy of its acquire may still be executed on a node.
     pub(crate) fn acquire_may_run(&self) -> bool {
-        self.io.lock().acquire_may_run
+        self.rounds.lock().acquire_may_run
     }
 
     /// The lease that an acquire asks for: never longer than the maximum hold.
@@ -220,7 +220,7 @@ impl LeaseInner {
     pub(crate) fn first_due(&self) -> Tick {
         // A node that missed the acquire gets the key soon: spare votes let the lock survive the loss of a node. It is
         // not done at once, so that a short hold does not pay for it.
-        let is_short = self.io.lock().expiry.is_incomplete();
+        let is_short = self.rounds.lock().expiry.is_incomplete();
         let lease = self.options.lease;
         let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
         let state = self.state.lock();
@@ -237,7 +237,7 @@ impl LeaseInner {
             return LeaseState::Released;
         }
         let state = self.expire_if_overdue(self.quorum.now());
-        self.tell_loss();
+        self.notify_loss();
         state
     }
 
@@ -260,12 +260,12 @@ impl LeaseInner {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let ours = self.still_ours();
         if ours.is_err() {
-            self.tell_loss();
+            self.notify_loss();
         }
         ours
     }
 
-    /// Like `check`, for callers that hold `io`.
+    /// Like `check`, for callers that hold `rounds`.
     #[inline]
     fn still_ours(&self) -> Result<(), Error> {
         if self.process.is_forked_child() {
@@ -307,10 +307,11 @@ impl LeaseInner {
     }
 
     /// One round that extends the lease, and what follows from its votes. An error if the lease is over: then nothing
-    /// is sent. The caller holds `io`. A renewal is not quick: no caller waits for it, and each yes is a spare vote.
+    /// is sent. The caller holds `rounds`. A renewal is not quick: no caller waits for it, and each yes is a spare
+    /// vote.
     fn extending_round(
         &self,
-        io: &mut RoundState,
+        rounds: &mut RoundState,
         call: &TypedCall<Extended>,
         lease: Duration,
         by: Tick,
@@ -320,8 +321,8 @@ impl LeaseInner {
         let master_changes = self.master_changes();
         let by = self.state.lock().round_begins(by, lease, master_changes);
         let ballot = if is_quick { self.quorum.quick_round(call, by) } else { self.quorum.round(call, by) };
-        io.expiry.apply(&ballot.votes, ballot.started, lease);
-        let until = io.expiry.deadline();
+        rounds.expiry.apply(&ballot.votes, ballot.started, lease);
+        let until = rounds.expiry.deadline();
         let gone = reason_of(&ballot);
         self.change(|state| state.round_ended(ballot.won(), until, gone));
         Ok(ballot)
@@ -332,16 +333,16 @@ impl LeaseInner {
         self.state.lock().master_changes = self.master_changes();
         let (next, outcome) = self.renew();
         if let Some(outcome) = outcome {
-            self.tell_renewal(&outcome);
+            self.notify_renewal(&outcome);
         }
-        self.tell_loss();
+        self.notify_loss();
         next
     }
 
     /// Returns when the next renewal is due, and the outcome of this one, if there was one.
     fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.expire_if_overdue(self.quorum.now());
-        let mut io = self.io.lock();
+        let mut rounds = self.rounds.lock();
         let lease = self.next_lease();
         let before = {
             let state = self.state.lock();
@@ -354,10 +355,10 @@ impl LeaseInner {
             state.until
         };
         let call = self.protocol().extend(&self.id, lease);
-        let Ok(ballot) = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), false) else {
+        let Ok(ballot) = self.extending_round(&mut rounds, &call, lease, self.quorum.round_deadline(), false) else {
             return (Tick::NEVER, None);
         };
-        let (confirmed, outcome) = (ballot.won(), self.verdict("renew", &ballot));
+        let (confirmed, outcome) = (ballot.won(), self.round_result("renew", &ballot));
         let until = {
             let mut state = self.state.lock();
             // Two rounds without a majority that each reached another node can extend the lease together.
@@ -370,7 +371,7 @@ impl LeaseInner {
             state.until
         };
         if confirmed {
-            self.refill(&mut io, &ballot, lease);
+            self.refill(&mut rounds, &ballot, lease);
         }
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
@@ -407,20 +408,20 @@ impl LeaseInner {
 
     /// Sets our token again on nodes that answered "no such key", after a round in which a majority confirmed it. Their
     /// votes count from the next round on. If its outcome is unknown, it is like an acquire of unknown outcome.
-    fn refill(&self, io: &mut RoundState, ballot: &Ballot<Extended>, lease: Duration) {
+    fn refill(&self, rounds: &mut RoundState, ballot: &Ballot<Extended>, lease: Duration) {
         // On its one node, a claim that is gone was ended or taken.
         let Some(lock) = self.protocol().lock() else { return };
         let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
-        if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.expiry.deadline() {
+        if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= rounds.expiry.deadline() {
             return;
         }
-        let fence = io.fence.or(io.offered_fence);
+        let fence = rounds.fence.or(rounds.offered_fence);
         let attempt =
             AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
         let call = lock.acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
-        io.acquire_may_run |= filled.token_may_remain();
-        for (may_have, may_be_set) in io.may_have.iter_mut().zip(filled.may_be_set()) {
+        rounds.acquire_may_run |= filled.token_may_remain();
+        for (may_have, may_be_set) in rounds.may_have.iter_mut().zip(filled.may_be_set()) {
             *may_have |= may_be_set;
         }
     }
@@ -428,16 +429,16 @@ impl LeaseInner {
     /// Extends the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.still_ours()?;
-        let mut io = self.io.lock();
+        let mut rounds = self.rounds.lock();
         let lease = self.at_most(lease);
         self.quorum.record_lease_length(lease);
         let call = self.protocol().extend(&self.id, lease);
-        let ballot = self.extending_round(&mut io, &call, lease, self.quorum.round_deadline(), true)?;
-        self.verdict("extend", &ballot)
+        let ballot = self.extending_round(&mut rounds, &call, lease, self.quorum.round_deadline(), true)?;
+        self.round_result("extend", &ballot)
     }
 
     /// The result of a round for the call that asked for it.
-    fn verdict<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
+    fn round_result<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
         let (won, ours) = (ballot.won(), self.still_ours());
         if ours.is_err()
             && !won

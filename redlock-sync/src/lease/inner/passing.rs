@@ -24,8 +24,8 @@ impl LeaseInner {
         }
         // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that
         // waits, and a release would wait for it too. If a round takes longer, the lock is released instead.
-        let mut io = self.io.try_lock_for(self.quorum.settings.handover_wait())?;
-        let local = self.next_local_handover(&mut io)?;
+        let mut rounds = self.rounds.try_lock_for(self.quorum.settings.handover_wait())?;
+        let local = self.next_local_handover(&mut rounds)?;
         let chain = self.passed_chain();
         let mut state = self.state.lock();
         let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
@@ -45,14 +45,14 @@ impl LeaseInner {
             process: self.process.clone(),
             origin: Origin { chain, ..self.origin.clone() },
         };
-        let io = RoundState {
-            expiry: io.expiry.clone(),
+        let rounds = RoundState {
+            expiry: rounds.expiry.clone(),
             offered_fence: None,
             fence: None,
-            acquire_may_run: io.acquire_may_run,
-            may_have: io.may_have.clone(),
+            acquire_may_run: rounds.acquire_may_run,
+            may_have: rounds.may_have.clone(),
         };
-        Some((LeaseInner { local, ..LeaseInner::new(start, io, successor, now) }, thread))
+        Some((LeaseInner { local, ..LeaseInner::new(start, rounds, successor, now) }, thread))
     }
 
     fn has_successor(&self) -> bool {
@@ -87,7 +87,7 @@ impl LeaseInner {
     }
 
     /// The run of hand-overs with one more. `None` if it is long enough and other processes wait.
-    pub(super) fn next_local_handover(&self, io: &mut RoundState) -> Option<LocalHandover> {
+    pub(super) fn next_local_handover(&self, rounds: &mut RoundState) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();
         if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
@@ -97,7 +97,7 @@ impl LeaseInner {
         let call = self.protocol().lock()?.extend_and_count(&self.id, lease)?;
         // If the answer does not come soon, the lock is released: a drop has one node timeout in all.
         let ballot =
-            self.extending_round(io, &call, lease, now.after(self.quorum.settings.handover_round()), false).ok()?;
+            self.extending_round(rounds, &call, lease, now.after(self.quorum.settings.handover_round()), false).ok()?;
         // While a cluster moves the slot, `waits` is `None`. That counts as no waits: no other client can acquire then.
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
         let is_uncontended = ballot.won() && !ballot.votes.iter().any(has_waits);

@@ -134,7 +134,7 @@ impl PendingRelease {
 
     /// False while a round of its lease is under way, which may set the token once more. No other one begins.
     fn is_free(&self) -> bool {
-        self.lease.as_ref().is_none_or(|inner| inner.io.try_lock().is_some())
+        self.lease.as_ref().is_none_or(|inner| inner.rounds.try_lock().is_some())
     }
 
     /// The release is done. Returns the lease, which is needed no more.

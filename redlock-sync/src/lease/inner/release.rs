@@ -14,7 +14,7 @@ use crate::handover::grant;
 use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::protocol::TypedCall;
-use crate::protocol::reply::{Few, Released, Vote};
+use crate::protocol::reply::{PerNode, Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::sync::MutexGuard;
@@ -29,14 +29,14 @@ pub(in crate::lease) struct PreparedRelease {
     /// The random part of the granted token, if the lock is granted.
     random: Option<RandomPart>,
     /// The nodes that may have had the token.
-    may_have: Few<bool>,
+    may_have: PerNode<bool>,
     /// A copy of our acquire may still be executed on a node.
     acquire_may_run: bool,
 }
 
 impl PreparedRelease {
     /// True if nothing is left to do: all nodes have freed or granted the lock.
-    pub(in crate::lease) fn is_met(&self, ballot: &Ballot<Released>) -> bool {
+    pub(in crate::lease) fn leaves_nothing_to_do(&self, ballot: &Ballot<Released>) -> bool {
         let is_plain =
             |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
         self.is_orderly && !self.acquire_may_run && !ballot.duplicate && ballot.votes.iter().all(is_plain)
@@ -73,8 +73,8 @@ impl LeaseInner {
     }
 
     /// Concludes a release from its ballot. While connection errors leave it unconfirmed, it is repeated until `by`.
-    /// A repetition grants nothing. The caller has locked `io`, so no other round of the lease begins.
-    pub(in crate::lease) fn conclude(
+    /// A repetition grants nothing. The caller has locked `rounds`, so no other round of the lease begins.
+    pub(in crate::lease) fn finish_release(
         self: &Arc<Self>,
         release: &PreparedRelease,
         mut ballot: Ballot<Released>,
@@ -97,7 +97,7 @@ impl LeaseInner {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let result = self.judge_release(&release.may_have, &ballot, is_inferred);
+        let result = self.release_result(&release.may_have, &ballot, is_inferred);
         ReleaseOutcome { result, is_orderly: release.is_orderly, pending: self.pending(release, &ballot) }
     }
 
@@ -126,10 +126,10 @@ impl LeaseInner {
     /// Releases the lock on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the
     /// answers.
     pub(crate) fn release(self: &Arc<Self>, grace: Duration, pending: &Arc<Pending>) -> Result<(), Error> {
-        let outcome = self.begin_release(self.quorum.now(), grace).map(|(_io, release)| {
+        let outcome = self.begin_release(self.quorum.now(), grace).map(|(_rounds, release)| {
             let by = self.quorum.round_deadline();
             let ballot = self.quorum.quick_round(&release.call, by);
-            self.conclude(&release, ballot, by, true)
+            self.finish_release(&release, ballot, by, true)
         });
         self.end_release(outcome.unwrap_or_else(|outcome| outcome), pending)
     }
@@ -148,26 +148,27 @@ impl LeaseInner {
             return Err(ReleaseOutcome { result, is_orderly: false, pending: None });
         }
         let is_orderly = before.is_live();
-        let Some(io) = self.io.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
+        let Some(rounds) = self.rounds.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        let may_have = io.may_have.clone();
-        let release = PreparedRelease { call, is_orderly, keep, random, may_have, acquire_may_run: io.acquire_may_run };
-        Ok((io, release))
+        let may_have = rounds.may_have.clone();
+        let release =
+            PreparedRelease { call, is_orderly, keep, random, may_have, acquire_may_run: rounds.acquire_may_run };
+        Ok((rounds, release))
     }
 
-    /// Everything after the call. Never with `io` of a lease held, since handlers are called.
+    /// Everything after the call. Never with `rounds` of a lease held, since handlers are called.
     pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, pending: &Arc<Pending>) -> Result<(), Error> {
         // Before the next thread goes on: its attempt names the token.
         release.pending.into_iter().for_each(|one| pending.add(*one));
         self.release_queue_head();
-        self.tell_loss();
+        self.notify_loss();
         // The lock was lost before, and that is noticed only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
             if release.is_orderly {
                 self.log_loss(reason);
             }
-            self.tell(reason);
+            self.notify_handlers(reason);
         }
         release.result
     }
@@ -215,7 +216,7 @@ impl LeaseInner {
     /// The result of a release. `may_have`: the nodes that may have had the token. `is_inferred`: only a repetition was
     /// answered, by "not held". Before the lease ends, that means that the first copy released the lock. Afterwards,
     /// the key may have expired.
-    fn judge_release(&self, may_have: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
+    fn release_result(&self, may_have: &[bool], ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
         if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
@@ -261,7 +262,7 @@ impl LeaseInner {
     /// does not end in time, the lease goes on, and the result is an error.
     pub(in crate::lease) fn leave_held(&self, grace: Duration, pending: &Arc<Pending>) -> Result<(), Error> {
         // No renewal may follow: it could set the token again on a node that lost the key.
-        let Some(_io) = self.io.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
+        let Some(_rounds) = self.rounds.try_lock_for(grace) else { return Err(self.unconfirmed(None)) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
         self.held_in(self.end(LeaseState::Released, self.quorum.now()))?;
@@ -274,7 +275,7 @@ impl LeaseInner {
     }
 
     /// Revokes the lock although its guard lives; from now on the guard reports it lost. False if it was not held any
-    /// more. The caller has to release it, and to call [`tell_loss`](LeaseInner::tell_loss).
+    /// more. The caller has to release it, and to call [`notify_loss`](LeaseInner::notify_loss).
     pub(crate) fn revoke(&self) -> bool {
         if self.process.is_forked_child() {
             return false;
@@ -315,7 +316,10 @@ impl LeaseInner {
             keep_until,
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
-            may_have: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.may_have.to_vec()),
+            may_have: self
+                .rounds
+                .try_lock()
+                .map_or_else(|| vec![true; self.quorum.len()], |rounds| rounds.may_have.to_vec()),
             names,
             repeats: true,
         }

@@ -399,19 +399,19 @@ fn a_node_that_was_down_all_the_time_keeps_no_token() {
 fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
     let inner = rig.lease(options());
-    let io = inner.io.lock();
+    let rounds = inner.rounds.lock();
     let release = || std::thread::scope(|scope| scope.spawn(|| inner.release(SECOND / 10, &rig.pending)).join());
     let released = release().unwrap();
     assert!(matches!(released, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{released:?}");
     assert!(!rig.has_pending(), "the round under way may set it once more");
-    drop(io);
+    drop(rounds);
     assert!(rig.has_pending());
     assert_eq!(inner.state(), LeaseState::Released);
     assert!(rig.servers[0].del(KEY));
     let lost = rig.lease(options());
-    let io = lost.io.lock();
+    let rounds = lost.rounds.lock();
     rig.clock.sleep_through(LEASE);
     let release = || std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10, &rig.pending)).join());
     assert_eq!(release().unwrap().unwrap_err().lost_reason(), Some(LostReason::Expired));
-    drop(io);
+    drop(rounds);
 }

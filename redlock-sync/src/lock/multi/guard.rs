@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::lease::{Lease, LeaseInner, OnLost, Pending, call_handler, finish_all, log_end, revoke};
+use crate::lease::{Lease, LeaseInner, OnLost, Pending, call_handler, log_end, release_all, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -27,7 +27,7 @@ impl HeldMutexes {
 impl<M> HeldMutexes<M> {
     fn release(&mut self) -> Result<(), Error> {
         let leases: Vec<Lease> = std::mem::take(&mut self.guards).into_iter().rev().map(|guard| guard.lease).collect();
-        finish_all(&self.quorum, &leases)
+        release_all(&self.quorum, &leases)
     }
 
     /// Releases the mutexes, for a call that did not get all. When it returns, it holds none of them.
@@ -41,7 +41,7 @@ impl<M> Drop for HeldMutexes<M> {
     fn drop(&mut self) {
         let until = self.quorum.now().after(self.quorum.settings.half_round());
         while let Some(guard) = self.guards.pop() {
-            guard.finish_quietly_within(until.since(self.quorum.now()));
+            guard.release_detached_within(until.since(self.quorum.now()));
         }
     }
 }

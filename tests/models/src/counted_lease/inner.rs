@@ -15,7 +15,7 @@ pub(crate) struct LeaseInner {
     /// The time from one round to the next.
     interval: Duration,
     /// The lock that is held during a round. The value is true until the lease ends.
-    io: Mutex<bool>,
+    rounds: Mutex<bool>,
     seen: Mutex<Seen>,
     changed: Condvar,
     /// The server that a round asks. It can be made silent.
@@ -39,7 +39,7 @@ impl LeaseInner {
         let seen = Seen { is_ticking: false, ticks: 0, most_ticks: u32::MAX, rounds: 0, due, earliest: due };
         Arc::new(LeaseInner {
             interval,
-            io: Mutex::new(true),
+            rounds: Mutex::new(true),
             seen: Mutex::new(seen),
             changed: Condvar::new(),
             server: Server::new(),
@@ -91,7 +91,7 @@ impl LeaseInner {
     }
 
     fn round(&self) -> Tick {
-        let is_live = self.io.lock();
+        let is_live = self.rounds.lock();
         if !*is_live {
             return Tick::NEVER;
         }
@@ -126,14 +126,14 @@ impl LeaseInner {
 
     /// Ends the lease, as a release does. It waits for a round under way, and no other round follows.
     pub(crate) fn end(&self) {
-        let was_live = std::mem::replace(&mut *self.io.lock(), false);
+        let was_live = std::mem::replace(&mut *self.rounds.lock(), false);
         assert!(was_live, "it ends once");
     }
 
-    /// Ends the lease in favour of another lease, if no round is under way and `take` finds a thread. `LeaseInner::pass_on`
-    /// of the library does the same.
+    /// Ends the lease in favour of another lease, if no round is under way and `take` finds a thread.
+    /// `LeaseInner::pass_on` of the library does the same.
     pub(crate) fn pass_on<S>(&self, take: impl FnOnce() -> Option<S>) -> Option<(Arc<LeaseInner>, S)> {
-        let mut is_live = self.io.try_lock()?;
+        let mut is_live = self.rounds.try_lock()?;
         let successor = take()?;
         *is_live = false;
         let inner = LeaseInner::new(self.due(), self.interval);

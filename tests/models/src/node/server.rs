@@ -10,7 +10,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::yield_now;
 
 use crate::clock::Tick;
-use crate::protocol::reply::{Executed, Failure, FailureKind, Few, Value};
+use crate::protocol::reply::{Executed, Failure, FailureKind, PerNode, Value};
 use crate::protocol::script::{ACQUIRE, Call, EXTEND, HELD, RELEASE};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, thread};
 use crate::wire::command;
@@ -19,7 +19,7 @@ use crate::world;
 pub(crate) type NodeFilter<'a> = &'a dyn Fn(usize) -> bool;
 
 pub(crate) struct Answers {
-    pub(crate) results: Few<Result<Value, Failure>>,
+    pub(crate) results: PerNode<Result<Value, Failure>>,
     pub(crate) started: Tick,
     pub(crate) duplicate: bool,
 }

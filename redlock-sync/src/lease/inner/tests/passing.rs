@@ -6,8 +6,8 @@ use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 /// The number of holders of the run after one more; `None` if the run ends.
 fn local(rig: &Rig, inner: &LeaseInner) -> (Option<u32>, usize) {
     let before = rig.extensions();
-    let mut io = inner.io.lock();
-    (inner.next_local_handover(&mut io).map(|local| local.count), rig.extensions() - before)
+    let mut rounds = inner.rounds.lock();
+    (inner.next_local_handover(&mut rounds).map(|local| local.count), rig.extensions() - before)
 }
 
 #[test]

@@ -7,9 +7,9 @@ use super::inner::{GivenUp, LeaseInner, Pending, PendingRelease};
 use crate::error::Error;
 use crate::quorum::Quorum;
 
-/// Ends the leases in this order, each like [`Lease::finish`]. If several fail, a loss is returned rather than any
+/// Ends the leases in this order, each like [`Lease::release`]. If several fail, a loss is returned rather than any
 /// other error.
-pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error> {
+pub(crate) fn release_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error> {
     let began = quorum.now();
     let (mut ends, mut held) = (Vec::new(), Vec::new());
     for lease in leases {
@@ -32,8 +32,8 @@ pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error>
         let by = quorum.round_deadline();
         let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
         let ballots = quorum.rounds(&calls, by);
-        for ((lease, (_io, release)), ballot) in ready.into_iter().zip(ballots) {
-            over.push((lease, lease.inner.conclude(&release, ballot, by, true)));
+        for ((lease, (_rounds, release)), ballot) in ready.into_iter().zip(ballots) {
+            over.push((lease, lease.inner.finish_release(&release, ballot, by, true)));
         }
     }
     // All rounds have ended, so no handler and no observer runs between two of them.
@@ -52,7 +52,7 @@ pub(crate) fn revoke(pending: &Arc<Pending>, held: Vec<Arc<LeaseInner>>) -> Give
     for one in left {
         pending.add(one);
     }
-    tell_losses(&held);
+    notify_losses(&held);
     given_up
 }
 
@@ -69,8 +69,8 @@ pub(crate) fn release_revoked(
 }
 
 /// Calls the loss handlers of these locks. It comes last, since a handler may take any time.
-pub(crate) fn tell_losses(revoked: &[Arc<LeaseInner>]) {
+pub(crate) fn notify_losses(revoked: &[Arc<LeaseInner>]) {
     for inner in revoked {
-        inner.tell_loss();
+        inner.notify_loss();
     }
 }
