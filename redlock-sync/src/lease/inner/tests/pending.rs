@@ -155,6 +155,29 @@ fn an_attempt_names_the_latest_tokens_of_its_key_and_forgets_what_it_took_over()
     assert!(!rig.has_pending());
 }
 
+/// After either of the two, a late copy of the acquire may set the token again.
+#[test]
+fn a_token_that_was_taken_over_is_still_released_and_a_released_one_is_still_named() {
+    let rig = Rig::start(1);
+    let LeaseStart { protocol, key, id, .. } = rig.start_for(KEY, options());
+    let add = || {
+        let (protocol, ends) = (Arc::clone(&protocol), rig.quorum.now().after(LEASE));
+        rig.pending.add(PendingRelease::of_token(protocol, key.name(), id.clone(), ends, vec![true]));
+    };
+    rig.proxies[0].refuse();
+    add();
+    rig.pending.forget(std::slice::from_ref(&id));
+    assert!(!rig.has_pending());
+    rig.servers[0].set(KEY, id.as_str());
+    rig.proxies[0].heal();
+    redlock_tests::eventually("it is released", SOON, || rig.servers[0].get(KEY).is_none());
+    redlock_tests::eventually("no more is planned", SOON, || rig.pending.is_idle());
+    add();
+    assert!(!rig.pending.is_idle());
+    redlock_tests::eventually("no more is planned", SOON, || rig.pending.is_idle());
+    assert!(rig.has_pending());
+}
+
 /// The next thread of this process would otherwise be refused by a token of its own process.
 #[test]
 fn a_token_is_pending_before_the_next_thread_goes_on() {
