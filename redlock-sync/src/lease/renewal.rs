@@ -86,12 +86,12 @@ impl Renewer {
     /// # Errors
     /// No thread is idle, and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, inner: &Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
-        let thread = self.start(Arc::clone(inner))?;
+        let thread = self.thread_for(Arc::clone(inner))?;
         self.register(inner, &thread);
         Ok(thread)
     }
 
-    fn start(self: &Arc<Self>, inner: Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
+    fn thread_for(self: &Arc<Self>, inner: Arc<LeaseInner>) -> io::Result<Arc<RenewalThread>> {
         let assignment = Assignment { due: inner.first_due(), inner, is_suspect: false };
         let idle = self.idle.lock().as_mut().and_then(Vec::pop);
         if let Some(thread) = idle {
@@ -130,7 +130,7 @@ impl Renewer {
     }
 
     /// True for the first thread that asks after a second has passed.
-    fn is_look_due(&self, now: Tick) -> bool {
+    fn take_look(&self, now: Tick) -> bool {
         let mut next = self.next_look.lock();
         let is_due = now >= *next;
         if is_due {
@@ -252,7 +252,7 @@ impl RenewalThread {
                     slot.is_running = true;
                     return Some(work);
                 }
-                Some(Assignment { due, .. }) if renewer.is_look_due(now) => {
+                Some(Assignment { due, .. }) if renewer.take_look(now) => {
                     let work = Work::Look(*due);
                     slot.is_running = true;
                     return Some(work);
@@ -268,17 +268,6 @@ impl RenewalThread {
                     }
                     slot = self.slot.lock();
                     slot.idle_since = now;
-                    continue;
-                }
-                None if renewer.is_look_due(now) => {
-                    drop(slot);
-                    // While it is away from the list, the thread gets no lease, whose renewal could be late.
-                    let is_free = renewer.forget(self);
-                    slot = self.slot.lock();
-                    if is_free {
-                        slot.is_running = true;
-                        return Some(Work::Look(Tick::NEVER));
-                    }
                     continue;
                 }
                 None => slot.nap,
@@ -303,7 +292,7 @@ impl RenewalThread {
         self.rejoin(renewer);
     }
 
-    /// The work of the thread is over. If its lease has ended meanwhile, or it had none, it is idle.
+    /// The work of the thread is over. If its lease has ended meanwhile, it is idle.
     fn rejoin(self: &Arc<Self>, renewer: &Renewer) {
         let mut slot = self.slot.lock();
         slot.is_running = false;

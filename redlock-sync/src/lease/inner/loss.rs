@@ -93,8 +93,8 @@ impl LeaseInner {
         }
     }
 
-    /// Asks the servers whether the lock was taken away, until `by` or for a node timeout at most. If so, it calls the
-    /// handlers.
+    /// Asks the servers whether the lock was taken away, until `by` or for a node timeout at most. If it was, the
+    /// handlers are called.
     pub(crate) fn check_on_servers(&self, by: Tick) {
         // A round under way notices it as well. The state is read once no other round can begin: after a release,
         // nothing is sent.

@@ -22,8 +22,8 @@ impl LeaseInner {
         if !may_pass || !self.has_successor() || self.pause().is_some() {
             return None;
         }
-        // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a thread that
-        // waits, and a release would wait for it too. If a round takes longer, the lock is released instead.
+        // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a suspect, and
+        // a release would wait for it too. If a round takes longer, the lock is released instead.
         let mut rounds = self.rounds.try_lock_for(self.quorum.settings.handover_wait())?;
         let local = self.next_local_handover(&mut rounds)?;
         let chain = self.passed_chain();

@@ -111,14 +111,13 @@ impl LeaseInner {
         let has_majority = is_confirmed(ballot);
         // A majority is enough for the caller. A node that was just left out keeps the token until it expires, unless
         // it is asked again.
-        let is_confirmed = has_majority && is_gone_from(&release.may_have, ballot);
-        (!is_confirmed || release.acquire_may_run || ballot.duplicate).then(|| {
+        let is_gone_everywhere = has_majority && is_gone_from(&release.may_have, ballot);
+        (!is_gone_everywhere || release.acquire_may_run || ballot.duplicate).then(|| {
             Box::new(PendingRelease {
                 // With a majority, the end of the client does not wait for the other nodes.
                 lease: (!has_majority).then(|| Arc::clone(self)),
-                may_have: release.may_have.to_vec(),
-                repeats: !is_confirmed,
-                ..self.pending_release()
+                repeats: !is_gone_everywhere,
+                ..self.pending_release_from(release.may_have.to_vec())
             })
         })
     }
@@ -302,8 +301,13 @@ impl LeaseInner {
         if is_over { state.latest } else { state.latest.max(self.quorum.now().after(self.options.lease)) }
     }
 
-    /// The release to repeat, for a lease whose release was not confirmed.
+    /// The release of a lease that has ended. While a round is under way, any node may have the token.
     pub(crate) fn pending_release(self: &Arc<Self>) -> PendingRelease {
+        let known = self.rounds.try_lock().map(|rounds| rounds.may_have.to_vec());
+        self.pending_release_from(known.unwrap_or_else(|| vec![true; self.quorum.len()]))
+    }
+
+    fn pending_release_from(self: &Arc<Self>, may_have: Vec<bool>) -> PendingRelease {
         let (keep_until, names) = {
             let state = self.state.lock();
             (state.keep_until, state.now != LeaseState::Lost(LostReason::Revoked))
@@ -316,10 +320,7 @@ impl LeaseInner {
             keep_until,
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
-            may_have: self
-                .rounds
-                .try_lock()
-                .map_or_else(|| vec![true; self.quorum.len()], |rounds| rounds.may_have.to_vec()),
+            may_have,
             names,
             repeats: true,
         }
