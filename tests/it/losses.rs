@@ -102,6 +102,20 @@ fn others_that_share_the_key_are_still_held() {
     assert!(permits[1].check().is_ok() && readers[1].check().is_ok());
 }
 
+/// The thread of a short lease wakes first, but has to renew it before a look would be answered.
+#[test]
+fn a_short_lease_far_away_keeps_no_loss_from_being_told() {
+    let servers = servers(1);
+    let proxy = Proxy::start(&servers[0]);
+    proxy.distance(Duration::from_millis(30));
+    let locks = client([proxy.url()]);
+    let _short = locks.mutex("short").lease(Duration::from_millis(300)).lock().unwrap();
+    let guard = locks.mutex(KEY).lock().unwrap();
+    let told = told_losses(&guard);
+    delete(&servers);
+    assert_eq!(only_reason(&told), Some(LostReason::Deleted));
+}
+
 /// A reader that has been a writer stands as a reader on the servers.
 #[test]
 fn a_downgraded_lock_is_looked_after() {

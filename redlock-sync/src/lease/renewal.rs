@@ -22,6 +22,10 @@ use crate::sync::Mutex;
 /// has to be renewed earlier since a Sentinel group has a new master. Also the time from one look for lost locks to the
 /// next.
 const SLICE: Duration = Duration::from_secs(1);
+/// The pause after a look, as a multiple of the time that the look took, if that is longer than a second.
+const LOOK_SHARE: u32 = 4;
+/// A thread whose renewal is due sooner than this makes no look: far from the servers, the look would find nothing.
+const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 /// A thread without a guard ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -64,6 +68,11 @@ struct Assignment {
     due: Tick,
     /// The servers may have lost the lock.
     is_suspect: bool,
+}
+
+/// When the look after one that took this time is due: a second after its begin, or later over a slow link.
+fn next_look(began: Tick, ended: Tick) -> Tick {
+    began.after(SLICE).max(ended.after(ended.since(began).saturating_mul(LOOK_SHARE)))
 }
 
 /// What a thread does next.
@@ -121,20 +130,23 @@ impl Renewer {
         self.leases.lock().iter().filter_map(|(lease, _)| lease.upgrade()).collect()
     }
 
-    /// Wakes the threads of the leases that the servers may have lost, so that they ask again.
+    /// Wakes the threads of the leases that the servers may have lost, so that they ask again. Over a slow link, looks
+    /// are rare.
     pub(crate) fn look(&self, by: Tick) {
+        let began = self.clock.now();
         let live = |(lease, thread): &(Weak<LeaseInner>, _)| Some((lease.upgrade()?, Arc::clone(thread)));
         let (leases, threads): (Vec<_>, Vec<_>) = self.leases.lock().iter().filter_map(live).unzip();
         let suspects = suspects(&leases, by);
         suspects.into_iter().filter_map(|place| threads.get(place)).for_each(|thread| thread.check(&*self.clock));
+        *self.next_look.lock() = next_look(began, self.clock.now());
     }
 
-    /// True for the first thread that asks after a second has passed.
+    /// True for the first thread that asks after a second has passed. It then looks, and plans the next look.
     fn take_look(&self, now: Tick) -> bool {
         let mut next = self.next_look.lock();
         let is_due = now >= *next;
         if is_due {
-            *next = now.after(SLICE);
+            *next = Tick::NEVER;
         }
         is_due
     }
@@ -252,7 +264,8 @@ impl RenewalThread {
                     slot.is_running = true;
                     return Some(work);
                 }
-                Some(Assignment { due, .. }) if renewer.take_look(now) => {
+                // Its own renewal leaves it time enough.
+                Some(Assignment { due, .. }) if due.since(now) >= SHORTEST_LOOK && renewer.take_look(now) => {
                     let work = Work::Look(*due);
                     slot.is_running = true;
                     return Some(work);
@@ -339,6 +352,14 @@ mod tests {
 
     fn thread(slot: Slot) -> Arc<RenewalThread> {
         Arc::new(RenewalThread { slot: Parker::new(slot) })
+    }
+
+    /// Otherwise, the looks of a client with many locks would use up a slow link, and its renewals would come late.
+    #[test]
+    fn looks_take_a_fifth_of_the_time_at_most() {
+        let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
+        assert_eq!(next_look(at(0), at(10)), at(1000));
+        assert_eq!(next_look(at(0), at(2000)), at(10_000));
     }
 
     #[test]

@@ -7,8 +7,11 @@ use super::{Protocol, TypedCall};
 use crate::options::Mode;
 use crate::token::LockId;
 
-/// Tokens that one call can ask for. A server serves no other client during a call.
-pub(crate) const TOKENS_PER_CALL: usize = 250;
+/// Most tokens that one call asks for. A server serves no other client during a call.
+const TOKENS_PER_CALL: usize = 250;
+/// The most bytes of tokens and keys in one call, if it asks for more than one token. Over a slow link, what comes next
+/// on the connection waits for them.
+const BYTES_PER_CALL: usize = 16 * 1024;
 
 /// What stands on a node while a token holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +52,41 @@ impl Protocol {
     }
 }
 
+/// Splits tokens into those of one call each.
+pub(crate) fn parts(mut tokens: &[StoredToken]) -> Vec<&[StoredToken]> {
+    let mut parts = Vec::new();
+    while !tokens.is_empty() {
+        let mut bytes = 0;
+        let fits = |token: &&StoredToken| {
+            bytes += token.key.len() + token.what.len();
+            bytes <= BYTES_PER_CALL
+        };
+        let fitting = tokens.iter().take(TOKENS_PER_CALL).take_while(fits).count();
+        let (part, others) = tokens.split_at(fitting.max(1));
+        parts.push(part);
+        tokens = others;
+    }
+    parts
+}
+
 /// Asks which of these tokens a node does not have.
 pub(crate) fn ask_for(tokens: &[StoredToken]) -> TypedCall<Gone> {
     let keys: Vec<&str> = tokens.iter().map(|token| token.key.as_str()).collect();
     let args: Vec<_> = tokens.iter().map(|token| Text(&token.what)).collect();
     Call::new(&HELD, &keys, &args).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_a_bounded_number_of_tokens_and_bytes() {
+        let token = |key: usize| StoredToken { key: "k".repeat(key), what: "t".into() };
+        let lengths = |tokens: &[StoredToken]| parts(tokens).into_iter().map(<[_]>::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&[]), [0; 0]);
+        assert_eq!(lengths(&vec![token(1); 501]), [250, 250, 1]);
+        assert_eq!(lengths(&vec![token(BYTES_PER_CALL / 3 - 1); 7]), [3, 3, 1]);
+        assert_eq!(lengths(&vec![token(BYTES_PER_CALL); 2]), [1, 1]);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::LeaseInner;
 use crate::clock::Tick;
-use crate::protocol::held::{Gone, StoredToken, TOKENS_PER_CALL, ask_for};
+use crate::protocol::held::{Gone, StoredToken, ask_for, parts};
 use crate::protocol::reply::{PerNode, Vote};
 
 /// A younger lease is not looked after. Most locks are held for less.
@@ -37,18 +37,21 @@ pub(in crate::lease) fn suspects(leases: &[Arc<LeaseInner>], by: Tick) -> Vec<us
         std::mem::take(&mut look.stored).into_iter().map(move |token| (place, token))
     };
     let (owners, tokens): (Vec<usize>, Vec<StoredToken>) = looks.iter_mut().enumerate().flat_map(of_look).unzip();
-    let calls: Vec<_> = tokens.chunks(TOKENS_PER_CALL).map(ask_for).collect();
-    if calls.is_empty() {
-        return Vec::new();
-    }
-    for (ballot, owners) in quorum.rounds(&calls, by).iter().zip(owners.chunks(TOKENS_PER_CALL)) {
+    let mut owners = owners.iter();
+    for part in parts(&tokens) {
+        // One call at a time: over a slow link, a renewal waits for no more than that.
+        let ballot = quorum.round(&ask_for(part), by.min(quorum.round_deadline()));
+        let asked: Vec<usize> = owners.by_ref().take(part.len()).copied().collect();
         for (node, vote) in ballot.votes.iter().enumerate() {
             let Vote::Yes(Gone(gone)) = vote else { continue };
-            for owner in gone.iter().filter_map(|place| owners.get(*place)) {
+            for owner in gone.iter().filter_map(|place| asked.get(*place)) {
                 if let Some(has_it) = looks.get_mut(*owner).and_then(|look| look.nodes.get_mut(node)) {
                     *has_it = false;
                 }
             }
+        }
+        if !ballot.won() {
+            break;
         }
     }
     let is_lost = |look: &Look| look.nodes.iter().filter(|has_it| **has_it).count() < quorum.need();

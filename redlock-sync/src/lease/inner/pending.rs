@@ -250,7 +250,9 @@ impl Pending {
         if self.len.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let (now, list) = (self.quorum.now(), self.list.lock());
+        let now = self.quorum.now();
+        self.change(|list| list.expire(now));
+        let list = self.list.lock();
         let of_key = list.all.iter().rev().filter(|one| one.key == *key);
         let mut tokens: Vec<_> = of_key.filter_map(|one| one.token(now).cloned()).take(MOST_TOKENS).collect();
         tokens.reverse();
@@ -343,15 +345,28 @@ impl Pending {
 
     /// Adds a release, which is repeated soon.
     pub(crate) fn add(self: &Arc<Self>, release: PendingRelease) {
+        let (mut is_first_lost, mut is_new_plan) = (false, false);
         self.change(|list| {
             if list.is_closed {
                 return vec![release];
             }
+            let was_overflowing = list.is_overflowing;
             let removed = list.add(release, self.quorum.now());
-            // If no thread can be started, the next release tries again.
-            list.is_planned = list.is_planned || list.has_repeats() && self.plan(FIRST_PAUSE);
+            is_first_lost = list.is_overflowing && !was_overflowing;
+            is_new_plan = !list.is_planned && list.has_repeats();
+            list.is_planned |= is_new_plan;
             removed
         });
+        // Without the lock: the logger of a program may use this client.
+        if is_first_lost {
+            log::warn!(
+                "more than {MOST} releases are not confirmed, so some are not repeated; \
+                 their locks stay taken until their leases end"
+            );
+        }
+        if is_new_plan {
+            self.plan(FIRST_PAUSE);
+        }
     }
 
     /// Adds a release that was never sent, and sends it in the background.
@@ -379,20 +394,26 @@ impl Pending {
         self.take()
     }
 
-    /// The planned call keeps this alive: a guard may be the last owner of its client. Returns false if no thread can
-    /// be started.
-    fn plan(self: &Arc<Self>, pause: Duration) -> bool {
+    /// The planned call keeps this alive: a guard may be the last owner of its client. If no thread can be started, the
+    /// next release tries again. Without the lock, since that is logged.
+    fn plan(self: &Arc<Self>, pause: Duration) {
         let this = Arc::clone(self);
-        self.quorum.nodes.background().after(pause, move || this.repeat(pause))
+        if !self.quorum.nodes.background().after(pause, move || this.repeat(pause)) {
+            self.list.lock().is_planned = false;
+        }
     }
 
     /// A release stays in the list while it is sent. So `close` returns all of them, and the list is bounded as a
     /// whole.
     fn repeat(self: &Arc<Self>, pause: Duration) {
         self.send_all();
-        self.change(|list| {
-            list.is_planned = list.has_repeats() && self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
+        let goes_on = self.change(|list| {
+            list.is_planned = list.has_repeats();
+            list.is_planned
         });
+        if goes_on {
+            self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
+        }
     }
 
     /// For a client that ends, since its process may end next. Sends once more what failed.
@@ -435,15 +456,8 @@ impl PendingList {
         let worth = |i: &usize| self.all.get(*i).map(|one| (one.repeats, one.ends));
         let first = (0..self.all.len()).filter(|_| self.all.len() > MOST).min_by_key(worth);
         let lost = first.map(|first| self.all.remove(first));
-        let is_full = lost.as_ref().is_some_and(|one| one.repeats);
-        if is_full && !self.is_overflowing {
-            log::warn!(
-                "more than {MOST} releases are not confirmed, so some are not repeated; \
-                 their locks stay taken until their leases end"
-            );
-        }
+        self.is_overflowing = lost.as_ref().is_some_and(|one| one.repeats);
         removed.extend(lost);
-        self.is_overflowing = is_full;
         removed
     }
 

@@ -213,6 +213,47 @@ fn a_token_under_a_minimum_hold_is_named_after_it() {
     assert!(rig.has_pending());
 }
 
+/// The client of the program whose logger uses it.
+static LOGGING: parking_lot::Mutex<Option<Arc<Pending>>> = parking_lot::Mutex::new(None);
+
+struct UsingLogger;
+
+impl log::Log for UsingLogger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let pending = LOGGING.lock().clone();
+        if let Some(pending) = pending.filter(|_| record.args().to_string().contains("releases are not confirmed")) {
+            assert!(pending.tokens(&"many".into()).len() > 1);
+            *LOGGING.lock() = None;
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_logger_may_use_the_client_that_logs() {
+    log::set_logger(&UsingLogger).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let rig = Rig::start(1);
+    rig.proxies[0].refuse();
+    *LOGGING.lock() = Some(Arc::clone(&rig.pending));
+    let LeaseStart { protocol, key, .. } = rig.start_for("many", options());
+    let (pending, ends) = (Arc::clone(&rig.pending), rig.quorum.now().after(LEASE));
+    let adds = std::thread::spawn(move || {
+        for i in 0..4106 {
+            let id = LockId::from_server(&format!("{i}"));
+            pending.add(PendingRelease::of_token(Arc::clone(&protocol), key.name(), id, ends, Vec::new()));
+        }
+    });
+    redlock_tests::eventually("all are added, and one line was logged", SOON, || {
+        adds.is_finished() && LOGGING.lock().is_none()
+    });
+}
+
 /// A holder's own wait leaves the queue with the lock. Otherwise, a later release would grant the lock to a wait that
 /// has ended.
 #[test]
