@@ -107,10 +107,11 @@ fn others_that_share_the_key_are_still_held() {
 fn a_short_lease_far_away_keeps_no_loss_from_being_told() {
     let servers = servers(1);
     let proxy = Proxy::start(&servers[0]);
-    proxy.distance(Duration::from_millis(30));
-    let locks = client([proxy.url()]);
-    let _short = locks.mutex("short").lease(Duration::from_millis(300)).lock().unwrap();
+    let locks = patient().node(proxy.url()).node_timeout(SECOND).lease(LEASE).build().unwrap();
+    let _short = locks.mutex("short").lease(Duration::from_millis(1100)).lock().unwrap();
     let guard = locks.mutex(KEY).lock().unwrap();
+    // A round trip takes longer than a third of the short lease.
+    proxy.distance(Duration::from_millis(400));
     let told = told_losses(&guard);
     delete(&servers);
     assert_eq!(only_reason(&told), Some(LostReason::Deleted));
