@@ -141,12 +141,13 @@ impl Renewer {
         *self.next_look.lock() = next_look(began, self.clock.now());
     }
 
-    /// True for the first thread that asks after a second has passed. It then looks, and plans the next look.
+    /// True for the first thread that asks after a second has passed. It then looks, and plans the next look. If it
+    /// panics, as in the logger of a program, another thread looks after a minute.
     fn take_look(&self, now: Tick) -> bool {
         let mut next = self.next_look.lock();
         let is_due = now >= *next;
         if is_due {
-            *next = Tick::NEVER;
+            *next = now.after(60 * SLICE);
         }
         is_due
     }

@@ -31,6 +31,8 @@ struct History {
     current: State,
     /// When the server has last ceased to be `Up`.
     bad_since: Option<Tick>,
+    /// When it has last become `Up` again.
+    came_back: Tick,
     unreported: VecDeque<Change>,
     /// A thread reports the changes, and takes each new one too.
     is_being_reported: bool,
@@ -70,10 +72,14 @@ pub(super) enum Change {
 }
 
 impl Health {
-    /// The server does not answer. A failure to log in replaces a failed call: then the next login suffices as proof.
-    /// Returns false if it was down already.
-    pub(super) fn went_down(&self, step: Step, cause: &Failure, now: Tick) -> bool {
+    /// The server has not answered since `silent_since`. A failure to log in replaces a failed call: then the next login
+    /// suffices as proof. Returns false if it was down already, or has come back since then: after a pause of this
+    /// process, many threads find at the same time that their calls are late.
+    pub(super) fn went_down(&self, step: Step, cause: &Failure, silent_since: Tick, now: Tick) -> bool {
         let mut history = self.history.lock();
+        if history.came_back > silent_since {
+            return false;
+        }
         let is_new = !matches!(history.current, State::Down(..) | State::HalfOpen);
         let step = match history.current {
             State::Down(former, _) => step.min(former),
@@ -167,6 +173,9 @@ impl Health {
         self.is_bad.store(is_bad, Ordering::Release);
         self.is_down.store(matches!(new, State::Down(..)), Ordering::Release);
         history.current = new;
+        if !is_bad && history.bad_since.is_some() {
+            history.came_back = now;
+        }
         history.bad_since = is_bad.then(|| history.bad_since.unwrap_or(now));
         history.unreported.extend(change);
         self.has_news.store(!history.unreported.is_empty(), Ordering::Release);
@@ -200,7 +209,7 @@ mod tests {
     }
 
     fn went_down(health: &Health, step: Step) -> bool {
-        health.went_down(step, &Failure::unsent(FailureKind::Unreachable, "connection refused"), Tick::ZERO)
+        health.went_down(step, &Failure::unsent(FailureKind::Unreachable, "connection refused"), Tick::ZERO, Tick::ZERO)
     }
 
     fn refused(health: &Health, step: Step, cause: &str) -> bool {
@@ -258,12 +267,24 @@ mod tests {
         let (health, second) = (Health::default(), Duration::from_secs(1));
         let [first, later, last] = [0, 1, 3].map(|n| Tick::ZERO.after(second * n));
         let refused = Failure::unsent(FailureKind::Unreachable, "connection refused");
-        assert!(health.went_down(Step::LogIn, &refused, first) && health.refused(Step::LogIn, "NOAUTH", later));
+        assert!(health.went_down(Step::LogIn, &refused, first, first) && health.refused(Step::LogIn, "NOAUTH", later));
         health.accepted(Step::LogIn, || last);
-        assert!(health.went_down(Step::LogIn, &refused, last) && health.accepted(Step::LogIn, || last));
+        assert!(health.went_down(Step::LogIn, &refused, last, last) && health.accepted(Step::LogIn, || last));
         let ended = |change: &Change| matches!(change, Change::Up(_) | Change::Accepts(_));
         let reported: Vec<_> = reported(&health).into_iter().filter(ended).collect();
         assert_eq!(reported, [Change::Accepts(second * 3), Change::Up(Duration::ZERO)]);
+    }
+
+    /// Otherwise the log would have many lines after a pause of this process.
+    #[test]
+    fn a_call_that_was_late_before_the_server_came_back_does_not_take_it_down() {
+        let (health, second) = (Health::default(), Duration::from_secs(1));
+        let [before, back, later] = [1, 2, 3].map(|n| Tick::ZERO.after(second * n));
+        let late = Failure::unsent(FailureKind::TimedOut, "timed out");
+        assert!(health.went_down(Step::Call, &late, before, before) && health.accepted(Step::Call, || back));
+        assert!(!health.went_down(Step::Call, &late, before, back) && !health.is_down());
+        assert!(health.went_down(Step::Call, &late, back, later) && health.is_down());
+        assert_eq!(kinds(&health), ["down", "up", "down"]);
     }
 
     #[test]

@@ -130,7 +130,10 @@ impl Host {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
-        if self.health.went_down(step, failure, self.context.clock.now()) {
+        let now = self.context.clock.now();
+        let is_late = failure.kind == FailureKind::TimedOut;
+        let silent_since = if is_late { now.before(self.context.settings.node_timeout) } else { now };
+        if self.health.went_down(step, failure, silent_since, now) {
             self.server.suspect();
         }
         if let Some(connections) = self.connections() {
