@@ -72,9 +72,9 @@ pub(super) enum Change {
 }
 
 impl Health {
-    /// The server has not answered since `silent_since`. A failure to log in replaces a failed call: then the next login
-    /// suffices as proof. Returns false if it was down already, or has come back since then: after a pause of this
-    /// process, many threads find at the same time that their calls are late.
+    /// The server has not answered since `silent_since`. A failure to log in replaces a failed call: then the next
+    /// login suffices as proof. Returns false if it was down already, or has come back since then: after a pause of
+    /// this process, many threads find at the same time that their calls are late.
     pub(super) fn went_down(&self, step: Step, cause: &Failure, silent_since: Tick, now: Tick) -> bool {
         let mut history = self.history.lock();
         if history.came_back > silent_since {
