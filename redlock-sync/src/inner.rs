@@ -194,8 +194,10 @@ impl ClientInner {
         let Ok(key) = Key::new("", key) else { return };
         if self.leases.live().iter().all(|inner| inner.id != id) {
             // Only a mutex is granted.
-            let (name, protocol) = (Arc::clone(key.name()), Arc::new(Protocol::Mutex(Exclusive { key })));
-            let (ends, may_have) = (self.quorum.now().after(grant.time), vec![true; self.quorum.len()]);
+            let name = Arc::clone(key.name());
+            let protocol = Arc::new(Protocol::Mutex(Exclusive { key }));
+            let ends = self.quorum.now().after(grant.time);
+            let may_have = vec![true; self.quorum.len()];
             self.pending.add_unsent(PendingRelease::of_token(protocol, &name, id, ends, may_have));
         }
     }

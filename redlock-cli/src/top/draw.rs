@@ -52,8 +52,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) 
         Mode::Confirm(held) => {
             let name = brief(&name(&held.name));
             let text = format!(
-                "Take {name} away from {} ({})?\n\nThe holder may still be at work. It learns of the loss about a second \
-                 later, or on a Redis Cluster at its next renewal.\n\ny: release it    n: leave it",
+                "Take {name} away from {} ({})?\n\nThe holder may still be at work. It learns of the loss about a \
+                 second later, or on a Redis Cluster at its next renewal.\n\ny: release it    n: leave it",
                 brief(&holder(held)),
                 held.holder.id.as_str().chars().take(8).collect::<String>(),
             );

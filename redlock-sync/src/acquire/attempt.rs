@@ -223,7 +223,8 @@ impl<'a> Attempt<'a> {
     /// Records that the nodes that may have set the token may keep it, although the attempt was rolled back.
     pub(super) fn add_pending(&self, ballot: &Ballot<Acquired>) {
         let Attempt { client, request, id, lease, .. } = self;
-        let (ends, may_have) = (client.quorum.now().after(*lease), ballot.may_be_set().collect());
+        let ends = client.quorum.now().after(*lease);
+        let may_have = ballot.may_be_set().collect();
         let protocol = request.protocol.clone();
         client.pending.add(PendingRelease::of_token(protocol, request.key.name(), id.clone(), ends, may_have));
     }

@@ -31,7 +31,7 @@ pub(crate) fn release_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error
     if !ready.is_empty() {
         let by = quorum.round_deadline();
         let calls: Vec<_> = ready.iter().map(|(_, (_, release))| release.call.clone()).collect();
-        let ballots = quorum.rounds(&calls, by);
+        let ballots = quorum.quick_rounds(&calls, by);
         for ((lease, (_rounds, release)), ballot) in ready.into_iter().zip(ballots) {
             over.push((lease, lease.inner.finish_release(&release, ballot, by, true)));
         }

@@ -54,6 +54,12 @@ impl Nodes {
         self.exchange(calls, by, ask, need, Awaits::All)
     }
 
+    /// Like [`quick_call`](Nodes::quick_call), for several calls at the same time. Waits until a majority has said the
+    /// same to each.
+    pub(crate) fn quick_calls(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> PerNode<Answers> {
+        self.exchange(calls, by, &|_| true, need, Awaits::Majority(&|_| true))
+    }
+
     pub(super) fn exchange(
         &self,
         calls: &[Arc<Call>],
@@ -280,15 +286,17 @@ impl Exchange<'_> {
     fn shorten(&mut self, targets: &[Target], came: usize) {
         let Some(votes) = self.votes else { return };
         let need = self.need;
-        let said = |no: bool| {
+        let said = |call: &[Target], no: bool| {
             let is_it = |target: &&Target| match &target.state {
                 TargetState::Done(Ok(value)) => is_no(value) == no && (no || votes(target.node)),
                 _ => false,
             };
-            targets.iter().filter(is_it).count()
+            call.iter().filter(is_it).count()
         };
+        // Each call has one target for each node.
+        let mut calls = targets.chunks(self.nodes.len().max(1));
         let open = || targets.iter().filter(|target| !matches!(target.state, TargetState::Done(_)));
-        if self.decided.is_none() && (said(true) >= need || said(false) >= need) {
+        if self.decided.is_none() && calls.all(|call| said(call, true) >= need || said(call, false) >= need) {
             self.decided = Some(self.clock.now());
         }
         if open().any(|target| target.first_break.is_some()) {
@@ -298,7 +306,8 @@ impl Exchange<'_> {
             let least = if are_slow { SHORTEST_GRACE } else { self.node_timeout / 8 };
             self.deadline = self.latest.min(decided.after(decided.since(self.started).max(least)));
         }
-        self.round.ends_after(need.max(came + 1));
+        let least = need.saturating_mul(targets.len()) / self.nodes.len().max(1);
+        self.round.ends_after(least.max(came + 1));
     }
 
     /// Handles a reply. If the script is unknown, the call is sent again with its source. If the cluster redirects the

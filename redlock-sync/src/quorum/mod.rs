@@ -157,6 +157,12 @@ impl Quorum {
         self.nodes.calls(&calls, by, &|_| true, self.need()).into_iter().map(ballot).collect()
     }
 
+    /// Like [`rounds`](Quorum::rounds), but ends soon after a majority has said the same to each call.
+    pub(crate) fn quick_rounds<R: Reply>(&self, calls: &[TypedCall<R>], by: Tick) -> Vec<Ballot<R>> {
+        let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
+        self.nodes.quick_calls(&calls, by, self.need()).into_iter().map(ballot).collect()
+    }
+
     /// Sends a release to all nodes without waiting for the replies. `tell` gets them later, on a thread that must
     /// neither wait nor send.
     pub(crate) fn post<R: Reply>(&self, call: &TypedCall<R>, tell: impl FnOnce(Ballot<R>) + Send + 'static) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::thread;
+use shuttle::thread::{self, JoinHandle};
 
 use crate::cancel::Cancel;
 use crate::clock::Tick;
@@ -53,14 +53,7 @@ pub fn readers_whose_time_is_up() {
             }
         })
     });
-    let patient = rig.spawn({
-        let board = board.clone();
-        move |rig| {
-            let wait = rig.begin();
-            board.put(&wait, wait.subscription());
-            wait.heard();
-        }
-    });
+    let patient = patient(&rig, &board);
     let time = Time::passes(&rig);
     let (number, channel) = board.take();
     assert!(rig.notify(number, &channel));
@@ -68,6 +61,16 @@ pub fn readers_whose_time_is_up() {
     patient.join().unwrap();
     time.stop();
     end(&rig);
+}
+
+/// A thread that waits for its notification.
+fn patient(rig: &Rig, board: &Board) -> JoinHandle<()> {
+    let board = board.clone();
+    rig.spawn(move |rig| {
+        let wait = rig.begin();
+        board.put(&wait, wait.subscription());
+        wait.heard();
+    })
 }
 
 /// Two of three waits are cancelled, whether they read, sleep, or have not begun to. The third one gets its
@@ -78,14 +81,7 @@ pub fn cancelled_waits() {
         let cancel = Cancel::within(Some(cancel.clone()));
         rig.spawn(move |rig| rig.begin().sleep_until_cancelled(&cancel))
     });
-    let patient = rig.spawn({
-        let board = board.clone();
-        move |rig| {
-            let wait = rig.begin();
-            board.put(&wait, wait.subscription());
-            wait.heard();
-        }
-    });
+    let patient = patient(&rig, &board);
     cancel.cancel();
     all(cancelled);
     let (number, channel) = board.take();

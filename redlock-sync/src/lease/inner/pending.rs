@@ -345,7 +345,8 @@ impl Pending {
 
     /// Adds a release, which is repeated soon.
     pub(crate) fn add(self: &Arc<Self>, release: PendingRelease) {
-        let (mut is_first_lost, mut is_new_plan) = (false, false);
+        let mut is_first_lost = false;
+        let mut is_new_plan = false;
         self.change(|list| {
             if list.is_closed {
                 return vec![release];

@@ -201,6 +201,10 @@ impl Nodes {
         self.call(call, by, &|_| true, need)
     }
 
+    pub(crate) fn quick_calls(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> Vec<Answers> {
+        self.calls(calls, by, &|_| true, need)
+    }
+
     pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> Vec<Answers> {
         calls.iter().map(|call| self.call(call, by, ask, need)).collect()
     }

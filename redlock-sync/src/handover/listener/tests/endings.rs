@@ -80,7 +80,8 @@ fn a_grant_to_a_wait_that_is_over_comes_too_late() {
     }
     assert_eq!(fence(alive.sleep(soon(), &Cancelling::default())), alive.number);
     eventually("they come", SOON, || came.lock().len() == 3);
-    let (mut late, mut sent) = (came.lock().clone(), numbers.map(|n| (subscription.wait_id(n).to_string(), n)));
+    let mut late = came.lock().clone();
+    let mut sent = numbers.map(|number| (subscription.wait_id(number).to_string(), number));
     late.sort_unstable();
     sent.sort_unstable();
     assert_eq!(late, sent);

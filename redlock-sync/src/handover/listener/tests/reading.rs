@@ -81,7 +81,8 @@ impl Rig {
         assert!(self.waiters.with(|table, _| table.attempt()));
         let channel: Arc<str> = "channel".into();
         self.waiters.with(|table, _| table.channel = Some(Arc::clone(&channel)));
-        let (script, limit) = (does.into_iter().collect(), Arc::clone(&self.limit));
+        let script = does.into_iter().collect();
+        let limit = Arc::clone(&self.limit);
         let conn = Box::new(ScriptedConnection { script, limit });
         let subscription = Subscription { node: 0, channel, generation: 0 };
         self.waiters.with(|table, now| table.install(subscription, conn, b"0", now));
@@ -117,7 +118,8 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
 #[test]
 fn a_wait_that_can_be_cancelled_reads_for_a_node_timeout() {
     const PUSH: &str = "channel/1 5 300 0 0 abc k";
-    let (rig, cancel) = (Rig::new(), Cancel::new());
+    let rig = Rig::new();
+    let cancel = Cancel::new();
     let wait = rig.begin();
     rig.connect([PUSH, PUSH]);
     rig.subscription(wait);
