@@ -6,8 +6,8 @@
 //! would be a false loss of the lock.
 //!
 //! Threads sleep in slices, because the clock of a sleeping thread stops while the machine is suspended. So some thread
-//! wakes each second. It asks the servers in one call whether they still have the locks of this client. The thread of a
-//! lease that they may have lost is woken, and asks for that lease.
+//! wakes each second. It asks the servers whether they still have the locks of this client, some hundred in a call. The
+//! thread of a lease that they may have lost is woken, and asks for that lease.
 
 use std::io;
 use std::sync::{Arc, Weak};
