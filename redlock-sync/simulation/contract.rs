@@ -164,13 +164,11 @@ fn attempt<'a>(
     fence: Option<u64>,
     wait: impl Into<Option<WaitArgs<'a>>>,
     policy: QueuePolicy<'_>,
-    leftover_tokens: &[&str],
+    take_over: &[&str],
 ) -> Arc<Call> {
-    let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
+    let take_over: Vec<LockId> = take_over.iter().map(|from| id(from)).collect();
     let (id, wait) = (id(token), wait.into());
-    exclusive()
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
-        .call
+    exclusive().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, take_over: &take_over }).call
 }
 
 fn adopt(token: &str, former: &str, fenced: bool) -> Arc<Call> {
@@ -319,11 +317,11 @@ fn random_call(several: bool) -> Arc<Call> {
         0..3 => take(any()),
         3..8 if !several => acquire(any(), an_entry),
         3..12 => {
-            let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
+            let take_over: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
             let policy =
                 if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, lease: 5 * SECOND } };
-            attempt(any(), fence, an_entry, policy, &leftover_tokens)
+            attempt(any(), fence, an_entry, policy, &take_over)
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));

@@ -6,7 +6,7 @@
 //!   longest lease does not count with its yes to an attempt. A refill raises no vote.
 //! - It relies on a grant only if each attempt of the wait had a definite no, in the right order.
 //! - It attempts with fresh tokens, extends only what it holds and has not released, and releases only what is its own.
-//!   It names no token of a living guard as left over.
+//!   It takes the lock over from no token of a living guard.
 //!
 //! What a client still has to do is not checked here, but by the rules of the simulation: that it rolls back, repeats
 //! what is not confirmed, and leaves the queue. A loss that the client has heard of is not either: the evidence only
@@ -110,8 +110,8 @@ impl World {
             }
             known.open += 1;
         }
-        let leftovers = if script == "acquire" { args.get(9..).unwrap_or_default() } else { &[] };
-        let held = leftovers.iter().find(|leftover| self.invariants.is_held(leftover));
+        let take_over = if script == "acquire" { args.get(9..).unwrap_or_default() } else { &[] };
+        let held = take_over.iter().find(|from| self.invariants.is_held(from));
         held.map_or(Ok(()), |held| Err(format!("a guard has {}", short(held))))
     }
 

@@ -255,8 +255,8 @@ impl Copy {
         Some(match step.script {
             "acquire" => {
                 let is_last = step.text(4) == "0";
-                let leftovers = args(step.call).get(9..).unwrap_or_default();
-                let may_follow = |held: &String| leftovers.iter().any(|leftover| held.starts_with(leftover));
+                let take_over = args(step.call).get(9..).unwrap_or_default();
+                let may_follow = |held: &String| take_over.iter().any(|from| held.starts_with(from));
                 model::acquire(
                     self,
                     &Attempt { token, wait: wait(3), is_last, is_fast: args(step.call).len() <= 3 },

@@ -21,7 +21,7 @@ pub(crate) mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::attempt::{AttemptOptions, attempt, only_attempt};
+use self::attempt::{AttemptOptions, attempt, only_attempt, past_own_tokens};
 pub(crate) use self::limit::WaitLimit;
 use crate::clock::Tick;
 use crate::error::Error;
@@ -266,18 +266,21 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// Makes one attempt, which enters the server queues under this id.
-    ///
-    /// Most locks are free, and the fast path costs the servers least. If it finds the lock held, the next attempt
-    /// enters the server queues.
     fn attempt(&mut self, id: Option<&str>, is_last: bool, now: Tick) -> Result<Lease, Box<Refusal>> {
         let by = now.after(self.client.quorum.settings.node_timeout);
-        let leftover_tokens = self.more_leftover_tokens(now);
+        past_own_tokens(self.client, self.request, by, || self.round(id, is_last, now, by))
+    }
+
+    /// One round of an attempt. Most locks are free, and the fast path costs the servers least. If it finds the lock
+    /// held, the next attempt enters the server queues.
+    fn round(&mut self, id: Option<&str>, is_last: bool, now: Tick, by: Tick) -> Result<Lease, Box<Refusal>> {
+        let take_over = self.take_over(now);
         let stays = if is_last { Duration::ZERO } else { QUEUE_LIFETIME };
         let options = AttemptOptions {
             is_fast_path: self.made == 0 && id.is_none() && !is_last && self.wait.may_queue(),
             wait: id.map(|id| WaitArgs { id, stays }),
             keeps_wait: self.wait.evidence.wait_may_remain,
-            leftover_tokens: &leftover_tokens,
+            take_over: &take_over,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &options, by);
@@ -300,9 +303,9 @@ impl<'a> AcquireLoop<'a> {
         outcome
     }
 
-    /// The tokens, besides the pending ones of this client, from which the next attempt may take the lock. They are the
-    /// pending grant of this wait and, if the options allow it, the token of a key without a TTL.
-    fn more_leftover_tokens(&self, now: Tick) -> Vec<LockId> {
+    /// What the next attempt may take the lock over from: the pending grant of this wait and, if the options allow it,
+    /// the value of a key without a TTL.
+    fn take_over(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
         let keys_without_ttl =
             self.keys_without_ttl.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);

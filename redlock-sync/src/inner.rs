@@ -20,7 +20,7 @@ use crate::node::is_about_permission;
 use crate::options::{CLOSING, LockOptions};
 use crate::protocol::{Exclusive, LeaseCalls, Protocol, Request};
 use crate::quorum::{Outages, Quorum};
-use crate::token::{LockId, TokenSource, random_part_of};
+use crate::token::{LockId, TokenSource};
 
 /// The state that all handles and guards of one client share.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct ClientInner {
     pub(crate) tokens: TokenSource,
     pub(crate) outages: Outages,
     pub(crate) pending: Arc<Pending>,
-    leases: Arc<Leases>,
+    pub(crate) leases: Arc<Leases>,
     /// The number of threads that acquire or wait, and may get a lock.
     active_calls: AtomicUsize,
     /// True while a call of `end` releases locks. The other calls wait for it. `release_all` sets and clears it, and
@@ -156,23 +156,6 @@ impl ClientInner {
     }
 
     // --- tokens that a server may still have -------------------------------------------------------------------------
-
-    /// True if one of these holders of the lock, given by the random parts of their tokens, is a pending token of this
-    /// client. The next attempt then takes the lock from it.
-    ///
-    /// So is the token of a dropped guard whose release is not answered. The release usually reaches the server before
-    /// the attempt. It does not if its connection broke, or is blocked while another connection is not. Whatever the
-    /// servers reply to that release from now on is not a loss.
-    pub(crate) fn has_own_token(&self, key: &Arc<str>, holders: &[&str]) -> bool {
-        if holders.is_empty() {
-            return false;
-        }
-        let is_there = |id: &LockId| holders.contains(&random_part_of(id.as_str()));
-        for inner in self.leases.live().into_iter().filter(|inner| is_there(&inner.id) && inner.supersede()) {
-            self.pending.add(PendingRelease { lease: None, repeats: false, ..inner.pending_release() });
-        }
-        self.pending.tokens(key).iter().any(is_there)
-    }
 
     /// Removes a wait that is over from the server queues. The same call releases a grant that the wait has by now. If
     /// the wait gets a grant later, the listener hands it to [`add_late_grant`](ClientInner::add_late_grant).

@@ -12,7 +12,7 @@ fn side(mode: Mode, several: bool) -> ReadWrite {
 }
 
 fn ask<'a>(mode: Mode, token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
-    ask_with(mode, false, token, wait.into(), None, QueuePolicy::FastPath, &[])
+    ask_with(mode, false, token, wait.into(), None, QueuePolicy::FastPath)
 }
 
 fn ask_with(
@@ -22,13 +22,9 @@ fn ask_with(
     wait: Option<WaitArgs<'_>>,
     fence: Option<u64>,
     policy: QueuePolicy<'_>,
-    leftover_tokens: &[&str],
 ) -> Arc<Call> {
-    let leftover_tokens: Vec<LockId> = leftover_tokens.iter().map(|leftover| id(leftover)).collect();
     let id = id(token);
-    side(mode, several)
-        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, leftover_tokens: &leftover_tokens })
-        .call
+    side(mode, several).acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, take_over: &[] }).call
 }
 
 fn read<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
@@ -209,22 +205,15 @@ fn more_scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "a minimum hold, leftover tokens and fences",
+            "a minimum hold and fences",
             vec![
-                (ask_with(Mode::Exclusive, false, "a", None, Some(0), QueuePolicy::FastPath, &[]), "[1, now]"),
+                (ask_with(Mode::Exclusive, false, "a", None, Some(0), QueuePolicy::FastPath), "[1, now]"),
                 (end(Mode::Exclusive, false, Some("a"), None, 5 * SECOND), "1"),
                 (inspect(), "[1, wa, 5s]"),
                 (read("b", None), "[0, 5s, a, 0]"),
+                (unwrite("a"), "1"),
                 (
-                    ask_with(
-                        Mode::Shared,
-                        false,
-                        "b",
-                        None,
-                        Some(8_000_000_000_000_000),
-                        QueuePolicy::FastPath,
-                        &["a"],
-                    ),
+                    ask_with(Mode::Shared, false, "b", None, Some(8_000_000_000_000_000), QueuePolicy::FastPath),
                     "[1, 8000000000000000]",
                 ),
                 (lock(Mode::Shared).fence(&id("b"), None).call, "[1, 8000000000000001]"),
@@ -235,22 +224,16 @@ fn more_scenarios() -> Vec<Scenario> {
         (
             "on several nodes any writer may take it, and a holder goes before those that wait",
             vec![
-                (ask_with(Mode::Shared, true, "a", None, None, QueuePolicy::None, &[]), "1"),
-                (
-                    ask_with(Mode::Exclusive, true, "b", Some(enters(DEAD)), None, QueuePolicy::None, &[]),
-                    "[0, 30s, a, 1]",
-                ),
-                (
-                    ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None, &[]),
-                    "[0, 30s, a, 1]",
-                ),
-                (ask_with(Mode::Shared, true, "d", None, None, QueuePolicy::Holder, &[]), "1"),
+                (ask_with(Mode::Shared, true, "a", None, None, QueuePolicy::None), "1"),
+                (ask_with(Mode::Exclusive, true, "b", Some(enters(DEAD)), None, QueuePolicy::None), "[0, 30s, a, 1]"),
+                (ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None), "[0, 30s, a, 1]"),
+                (ask_with(Mode::Shared, true, "d", None, None, QueuePolicy::Holder), "1"),
                 (end(Mode::Shared, true, Some("a"), None, Duration::ZERO), "1"),
                 (end(Mode::Shared, true, Some("d"), None, Duration::ZERO), "1"),
-                (ask_with(Mode::Exclusive, true, "e", None, None, QueuePolicy::None, &[]), "1"),
+                (ask_with(Mode::Exclusive, true, "e", None, None, QueuePolicy::None), "1"),
                 (end(Mode::Exclusive, true, Some("e"), None, Duration::ZERO), "1"),
                 (inspect(), seats("[1, rSEAT2, 5s]")),
-                (ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None, &[]), "1"),
+                (ask_with(Mode::Shared, true, "c", Some(enters(ALIVE)), None, QueuePolicy::None), "1"),
             ],
         ),
         ("a key of another type is left alone", left_alone(spoil(0))),
@@ -305,10 +288,9 @@ fn random_call(several: bool) -> Arc<Call> {
     let an_entry = [None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     match fastrand::u32(0..30) {
         0..14 => {
-            let leftover_tokens: Vec<&str> = (0..fastrand::usize(0..2)).map(|_| any()).collect();
             let fence = [None, None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..4)];
             let policy = if fastrand::u32(0..8) == 0 { QueuePolicy::Holder } else { QueuePolicy::None };
-            ask_with(mode(), several, any(), an_entry, fence, policy, &leftover_tokens)
+            ask_with(mode(), several, any(), an_entry, fence, policy)
         }
         14..16 => side(mode(), several).extend_and_count(&id(any()), SECOND * 5 * fastrand::u32(1..9)).call,
         16..20 => end(mode(), several, Some(any()), fastrand::bool().then_some(wait), Duration::ZERO),
@@ -387,9 +369,7 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
             let lost = before.iter().find(|token| !takes_away && !after.contains(token));
             let may_be_new = |token: &String| is_attempt && token.ends_with(own);
             let new = after.iter().find(|token| !before.contains(token) && !may_be_new(token));
-            let is_leftover =
-                |token: &&String| call.args().iter().skip(9).any(|leftover| token.ends_with(leftover.as_str()));
-            assert_eq!((lost.filter(|token| !is_leftover(token)), new), (None, None), "seed {seed}: {:?}", call.args());
+            assert_eq!((lost, new), (None, None), "seed {seed}: {:?}", call.args());
         }
     }
 }

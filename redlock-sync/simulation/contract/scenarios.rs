@@ -64,7 +64,7 @@ fn scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "a leftover token opens only what begins with it",
+            "an attempt takes over only what begins with a text that it names",
             vec![
                 (take("abc"), "1"),
                 (attempt("b", None, None, QueuePolicy::None, &["x", "ab"]), "1"),
@@ -246,7 +246,7 @@ fn look() -> Scenario {
     };
     let acquire = |lock: &Protocol| {
         let (id, policy) = (id("a"), QueuePolicy::None);
-        let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, policy, leftover_tokens: &[] };
+        let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, policy, take_over: &[] };
         lock.acquire(&args).call
     };
     (

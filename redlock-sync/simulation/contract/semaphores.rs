@@ -70,7 +70,6 @@ struct Attempt<'a> {
     /// The name of the wait in the queue.
     wait: &'a str,
     stays: bool,
-    leftover: Option<&'a str>,
 }
 
 impl Model {
@@ -142,8 +141,7 @@ impl Model {
     fn acquire(&mut self, attempt: &Attempt<'_>) -> String {
         let Attempt { token, many, fixed, wait, .. } = *attempt;
         let is_own = |slot: u32, held: &str| held == token && (fixed.is_empty() || fixed.contains(&slot));
-        let is_left = |held: &str| held == token || attempt.leftover.is_some_and(|leftover| held.starts_with(leftover));
-        self.slots.retain(|slot, held| is_own(*slot, held) || !is_left(held));
+        self.slots.retain(|slot, held| is_own(*slot, held) || held != token);
         let own: Vec<u32> =
             self.slots.iter().filter(|(slot, held)| is_own(**slot, held)).map(|(slot, _)| *slot).collect();
         let lent = self.lend(attempt, &own);
@@ -255,22 +253,14 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
         0..10 => {
             let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
             let wait = any(&[None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))]);
-            let leftover = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
-            let leftover_tokens: Vec<LockId> = leftover.map(id).into_iter().collect();
             let id = id(token);
-            let args = AcquireArgs {
-                id: &id,
-                lease: LEASE,
-                fence: None,
-                wait,
-                policy: QueuePolicy::None,
-                leftover_tokens: &leftover_tokens,
-            };
+            let args =
+                AcquireArgs { id: &id, lease: LEASE, fence: None, wait, policy: QueuePolicy::None, take_over: &[] };
             let call = lock(fixed).acquire(&args).call;
             let first = if fixed.is_empty() { call.args()[3].parse().unwrap() } else { 0 };
             let stays = wait.is_some_and(|wait| !wait.stays.is_zero());
             let wait = wait.map_or_else(String::new, |wait| named(wait.id));
-            let attempt = Attempt { token, permits, first, many: slots.len(), fixed, wait: &wait, stays, leftover };
+            let attempt = Attempt { token, permits, first, many: slots.len(), fixed, wait: &wait, stays };
             (call, model.acquire(&attempt))
         }
         10..12 => (lock(&slots).extend(&id(token), 2 * LEASE).call, model.extend(token, &slots).to_string()),
@@ -334,7 +324,7 @@ fn ends(side: &mut dyn Side) {
     let take = |token: &str, lease| {
         let id = id(token);
         let args =
-            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
+            AcquireArgs { id: &id, lease, fence: Some(0), wait: None, policy: QueuePolicy::None, take_over: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
@@ -377,14 +367,8 @@ fn refuses(side: &mut dyn Side) {
         side.call(&clear()).unwrap();
         side.call(&with_queue("spoil", source)).unwrap();
         let (lock, id) = (semaphore(2, false, &[0]), id("a"));
-        let args = AcquireArgs {
-            id: &id,
-            lease: LEASE,
-            fence: None,
-            wait: None,
-            policy: QueuePolicy::None,
-            leftover_tokens: &[],
-        };
+        let args =
+            AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, policy: QueuePolicy::None, take_over: &[] };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let calls = [
             lock.acquire(&args).call,

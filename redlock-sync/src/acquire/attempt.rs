@@ -21,36 +21,33 @@ use crate::token::{LockId, RandomPart, random_part, random_part_of};
 /// What one attempt asks the servers for, besides the lock.
 #[derive(Debug, Default)]
 pub(super) struct AttemptOptions<'a> {
-    /// The attempt asks for the lock only, unless it needs a fence or has leftover tokens.
+    /// The attempt asks for the lock only, unless it needs a fence.
     pub(super) is_fast_path: bool,
     pub(super) wait: Option<WaitArgs<'a>>,
     /// The wait can still be in a server queue although the attempt was won.
     pub(super) keeps_wait: bool,
-    /// Tokens from which the lock may be taken, besides the pending ones of this client.
-    pub(super) leftover_tokens: &'a [LockId],
+    /// What the lock may be taken over from.
+    pub(super) take_over: &'a [LockId],
     pub(super) chain: Chain,
 }
 
-/// The attempt of a call that does not wait. It can take several rounds, but one node timeout at most.
-///
-/// After the fast path has found a queue, a full attempt follows, since all waits in the queue may be dead. A further
-/// attempt follows if the lock is held by a pending token of this client.
+/// How often an attempt is repeated at once. A release that can not be sent leaves the lock held, so there is a limit.
+const MOST_REPETITIONS: usize = 2;
+
+/// The attempt of a call that does not wait. It can take several rounds, but one node timeout at most. After the fast
+/// path has found a queue, a full attempt follows, since all waits in the queue may be dead.
 pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
-    let mut began = quorum.now();
+    let began = quorum.now();
     let by = began.after(quorum.settings.node_timeout);
-    let mut outcome = attempt(client, request, &AttemptOptions { is_fast_path: true, ..AttemptOptions::default() }, by);
-    for nth in 0..2 {
-        let Err(refusal) = &outcome else { break };
-        let is_own = client.has_own_token(request.key.name(), &holders(refusal));
-        // A further round takes about as long. Far from the servers it would end without the answers.
-        let ends = quorum.now().after(quorum.now().since(began));
-        if !is_own && (nth > 0 || !refusal.is_queued()) || ends >= by {
-            break;
-        }
-        began = quorum.now();
-        outcome = attempt(client, request, &AttemptOptions::default(), by);
-    }
+    let rounds = |is_fast_path| {
+        let options = AttemptOptions { is_fast_path, ..AttemptOptions::default() };
+        past_own_tokens(client, request, by, || attempt(client, request, &options, by))
+    };
+    let outcome = match rounds(true) {
+        Err(refusal) if refusal.is_queued() && is_time_for_another(quorum, began, by) => rounds(false),
+        outcome => outcome,
+    };
     let outcome = match &outcome {
         Err(refusal) => retry_on_common_slot(client, request, refusal, by)
             .map_or(outcome, |restricted| attempt(client, &restricted, &AttemptOptions::default(), by)),
@@ -67,7 +64,39 @@ pub(super) fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Resu
     outcome.map_err(|refusal| refusal.error)
 }
 
-/// The random parts of the tokens that hold the lock. The servers return the first 80 bytes of a token.
+/// Makes an attempt by `round`. If the lock is held by a token of this client that is to be released, it sends that
+/// release again, and makes the attempt once more. The release comes first, unless the two go over different
+/// connections. It hands the lock to the first wait in the queue, if there is one.
+pub(super) fn past_own_tokens(
+    client: &ClientInner,
+    request: &Request,
+    by: Tick,
+    mut round: impl FnMut() -> Result<Lease, Box<Refusal>>,
+) -> Result<Lease, Box<Refusal>> {
+    for _ in 0..MOST_REPETITIONS {
+        let began = client.quorum.now();
+        let refusal = match round() {
+            Ok(lease) => return Ok(lease),
+            Err(refusal) => refusal,
+        };
+        let holders = holders(&refusal);
+        let is_holder = |id: &LockId| holders.contains(&random_part_of(id.as_str()));
+        let is_own = !holders.is_empty() && client.leases.release_again(request.key.name(), is_holder);
+        if !is_own || !is_time_for_another(&client.quorum, began, by) {
+            return Err(refusal);
+        }
+    }
+    round()
+}
+
+/// True if a further round ends before `by`, since it takes about as long as that which began at this time. Far from the
+/// servers it would end without the answers.
+fn is_time_for_another(quorum: &Quorum, began: Tick, by: Tick) -> bool {
+    quorum.now().after(quorum.now().since(began)) < by
+}
+
+/// The random parts of the tokens that hold the lock. The servers return the first 80 bytes of a token. A semaphore
+/// names one of its holders only.
 fn holders(refusal: &Refusal) -> Vec<&str> {
     let votes = refusal.ballot.iter().flat_map(|ballot| &ballot.votes);
     let holders =
@@ -97,14 +126,11 @@ pub(super) fn attempt(
     options: &AttemptOptions<'_>,
     by: Tick,
 ) -> Result<Lease, Box<Refusal>> {
-    let (quorum, key) = (&client.quorum, request.key.name());
+    let quorum = &client.quorum;
     let attempt = Attempt::prepare(client, request)?;
-    let pending = client.pending.tokens(key);
-    let mut leftover_tokens = pending.clone();
-    leftover_tokens.extend_from_slice(options.leftover_tokens);
-    let is_fast_path = options.is_fast_path && !request.options.fenced && leftover_tokens.is_empty();
+    let is_fast_path = options.is_fast_path && !request.options.fenced;
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
-    let call = attempt.call(is_fast_path, options.wait, &leftover_tokens)?;
+    let call = attempt.call(is_fast_path, options.wait, options.take_over)?;
     let call = if is_set_nx { call.into_set_nx(attempt.lease) } else { call };
     let mut ballot = quorum.quick_round_of_voters(&call, by);
     if is_set_nx && !ballot.won() {
@@ -116,9 +142,6 @@ pub(super) fn attempt(
     if let Err(error) = attempt.outcome("acquire", &ballot) {
         attempt.roll_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
-    }
-    if !pending.is_empty() && ballot.yes() == quorum.len() {
-        client.pending.forget(&pending);
     }
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.yes() < quorum.len();
@@ -150,7 +173,7 @@ impl<'a> Attempt<'a> {
         &self,
         is_fast_path: bool,
         wait: Option<WaitArgs<'_>>,
-        leftover_tokens: &[LockId],
+        take_over: &[LockId],
     ) -> Result<TypedCall<Acquired>, Error> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
@@ -160,7 +183,7 @@ impl<'a> Attempt<'a> {
             1 => QueuePolicy::First { random: &random, lease: grant::lease(&client.quorum, request.options.lease) },
             _ => QueuePolicy::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, leftover_tokens }))
+        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, take_over }))
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.

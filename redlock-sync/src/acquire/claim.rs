@@ -267,7 +267,6 @@ fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockI
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let ends = quorum.now().after(lease);
         let key = request.tasks.due.name();
-        let pending = PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]);
-        client.pending.add(PendingRelease { names: false, ..pending });
+        client.pending.add(PendingRelease::of_token(claim, key, id.clone(), ends, vec![true]));
     }
 }

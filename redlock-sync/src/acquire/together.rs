@@ -67,11 +67,8 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
 }
 
 /// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, or if it is
-/// left to foreign clients for the moment. Also `None` if a pending token may hold it.
+/// left to foreign clients for the moment.
 fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
-    if !client.pending.tokens(request.key.name()).is_empty() {
-        return None;
-    }
     match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {
         Some(QueueOutcome::Head(head)) if head.foreign_pause.until <= now => Some(head),
         _ => None,

@@ -20,7 +20,7 @@
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | with several nodes: one node keeps the key for the wait that another node notifies |
 //! | chain | holders that passed the lock to each other, so that its key was never free |
-//! | leftover token | a token without a lease that a node may still store: see `lease/inner/pending.rs` |
+//! | pending token | a token without a lease that a node may still store: see `lease/inner/pending.rs` |
 //! | foreign client | a program of another library, which polls the key |
 //!
 //! The modules, from the bottom up:

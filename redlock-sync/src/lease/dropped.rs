@@ -5,8 +5,8 @@
 //! which that is unanswered. So the drop need not wait.
 //!
 //! If a connection breaks or is stuck, the attempt can use another one, and find the token of the dropped guard. Then
-//! it takes the lock from that token: the client knows its dropped guards until their releases are answered
-//! (`ClientInner::has_own_token`).
+//! the client sends the release again, before one more attempt: it knows its dropped guards until their releases are
+//! answered (`Leases::release_again`).
 //!
 //! [`DroppedLock::answered`] gets the replies. Usually all servers have freed the lock, and nothing is left to do.
 //! Otherwise the token becomes a pending one (`inner/pending.rs`). A background thread concludes the release like that

@@ -67,8 +67,8 @@ pub(super) struct LeaseStatus {
     pub(super) is_observed: bool,
     /// The guard was dropped, and no minimum hold keeps the key. Only the release is under way.
     pub(super) is_dropped: bool,
-    /// After the drop, an attempt of this client may have taken the lock from this token.
-    pub(super) is_superseded: bool,
+    /// After the drop, the release may have been sent again.
+    pub(super) is_release_repeated: bool,
     /// The handlers of a loss, each with the number of its thread (`Lease::holder`).
     pub(super) handlers: Vec<(u64, OnLost)>,
     /// The place of the queue head for this key. Released when the lease ends, however it ends.
@@ -90,7 +90,7 @@ impl LeaseStatus {
             master_changes,
             is_observed: false,
             is_dropped: false,
-            is_superseded: false,
+            is_release_repeated: false,
             handlers: Vec::new(),
             head: None,
         }
@@ -160,9 +160,9 @@ impl LeaseStatus {
         self.renewals_left = self.renewals_left.map(|left| left.saturating_sub(1));
     }
 
-    /// Lets an attempt of this client take the lock from this token. False if the token may have a guard, or stays.
-    pub(super) fn supersede(&mut self) -> bool {
-        self.is_superseded |= self.is_dropped;
+    /// Lets the release be sent again. False if the token may have a guard, or stays.
+    pub(super) fn repeat_release(&mut self) -> bool {
+        self.is_release_repeated |= self.is_dropped;
         self.is_dropped
     }
 
@@ -226,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_of_a_dropped_guard_is_taken_over() {
+    fn only_the_release_of_a_dropped_guard_is_repeated() {
         let mut state = held(10, &LockOptions::default());
-        assert!(!state.supersede());
+        assert!(!state.repeat_release());
         state.end(LeaseState::Released);
-        assert!(!state.supersede(), "a guard that waits for its release is not dropped");
-        assert!(!state.is_superseded);
+        assert!(!state.repeat_release(), "a guard that waits for its release is not dropped");
+        assert!(!state.is_release_repeated);
         state.is_dropped = true;
-        assert!(state.supersede() && state.supersede() && state.is_superseded);
+        assert!(state.repeat_release() && state.repeat_release() && state.is_release_repeated);
     }
 }

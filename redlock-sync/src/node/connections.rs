@@ -4,8 +4,8 @@
 //! several keys goes by its first one. So a server executes two calls of a client about one key in the order in which
 //! they were sent, as long as that connection lives. Only as many connections are made as are needed at the same time.
 //! If a key has no connection, or its connection does not answer, the key uses another one meanwhile. Then only this
-//! holds: a release follows the unanswered acquire of its token. Other calls can overtake each other. An attempt that
-//! overtakes the release of a dropped guard takes the lock from that guard's token (`ClientInner::has_own_token`).
+//! holds: a release follows the unanswered acquire of its token. Other calls can overtake each other. If an attempt
+//! overtakes the release of a dropped guard, the client sends that release again (`Leases::release_again`).
 //!
 //! A connection that breaks, or is closed after [`CLOSE_AFTER`] node timeouts, may leave an acquire that is executed
 //! later. Its token then belongs to no lease, and lasts until its key expires.

@@ -43,7 +43,7 @@ impl Exclusive {
         let mut args = vec![token, lease_ms, Number(ignores_queue.into())];
         args.extend(attempt.wait_and_fence(wait.map_or("", |w| w.id)));
         args.extend([Text(random), Number(millis(grant_lease))]);
-        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
+        args.extend(attempt.take_over.iter().map(|from| Text(from.as_str())));
         call(&args)
     }
 

@@ -77,16 +77,15 @@ pub(crate) struct AcquireArgs<'a> {
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<WaitArgs<'a>>,
     pub(crate) policy: QueuePolicy<'a>,
-    /// Prefixes of leftover tokens: no lease has them, but a node may still have them. The attempt takes the lock from
-    /// them.
-    pub(crate) leftover_tokens: &'a [LockId],
+    /// What a mutex is taken over from: the random part of a grant, or a value without a time-to-live (`acquire.lua`).
+    pub(crate) take_over: &'a [LockId],
 }
 
 impl AcquireArgs<'_> {
-    /// True if the attempt enters no wait, wants no fence, and names no leftover token. Then the call of the fast path
-    /// does the same, unless the attempt is of a holder.
+    /// True if the attempt enters no wait, wants no fence, and takes nothing over. Then the call of the fast path does
+    /// the same, unless the attempt is of a holder.
     fn is_fast_path(&self) -> bool {
-        self.wait.is_none() && self.fence.is_none() && self.leftover_tokens.is_empty()
+        self.wait.is_none() && self.fence.is_none() && self.take_over.is_empty()
     }
 
     /// Four arguments that the scripts of all kinds have: the wait, how long its queue lives, the fence, and how long

@@ -87,7 +87,6 @@ impl Permits {
         args.extend(attempt.wait_and_fence(&stored_wait));
         let is_lease = !self.slots.is_empty();
         args.extend([Number(is_lease.into()), Number(self.many.into())]);
-        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 
@@ -198,7 +197,7 @@ mod tests {
             fence: None,
             wait: None,
             policy: QueuePolicy::None,
-            leftover_tokens: &[],
+            take_over: &[],
         }
     }
 

@@ -69,7 +69,6 @@ impl ReadWrite {
         let mut args = usual.to_vec();
         args.extend(attempt.wait_and_fence(attempt.wait.map_or("", |w| w.id)));
         args.push(Number(is_holder.into()));
-        args.extend(attempt.leftover_tokens.iter().map(|leftover| Text(leftover.as_str())));
         call(&args)
     }
 

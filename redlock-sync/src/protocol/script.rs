@@ -5,8 +5,7 @@
 //!
 //! The scripts of all kinds of locks have their arguments in one order. A part in brackets can be absent.
 //!
-//! - acquire: token, lease, those of the kind, [wait, its life, fence, life of the counter, more of the kind, leftover
-//!   tokens]
+//! - acquire: token, lease, those of the kind, [wait, its life, fence, life of the counter, more of the kind]
 //! - extend: token, lease, those of the kind
 //! - fence: token, fence, life of the counter, those of the kind
 //! - release: token, those of the kind, [wait, for how long the lock is kept, more of the kind]

@@ -20,7 +20,7 @@ use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::key::Key;
-use crate::lease::{Lease, LeaseInner, LeaseStart, LeaseState, Leases, Origin, Pending, PendingRelease, revoke};
+use crate::lease::{Lease, LeaseInner, LeaseStart, LeaseState, Leases, Origin, Pending, revoke};
 use crate::node::{Nodes, Sent, Server};
 use crate::observer::{Event, Observer};
 use crate::options::{ClientOptions, LockOptions, RENEW_DIVISOR};
@@ -167,14 +167,13 @@ impl Rig {
     fn attempts(&self) -> Lease {
         loop {
             let id = self.tokens.fresh(None).unwrap().0;
-            let leftover_tokens = self.pending.tokens(self.key.name());
             let attempt = AcquireArgs {
                 id: &id,
                 lease: LeaseInner::first_lease(&self.options),
                 fence: None,
                 wait: None,
                 policy: QueuePolicy::None,
-                leftover_tokens: &leftover_tokens,
+                take_over: &[],
             };
             let ballot = self.quorum.quick_round_of_voters(&self.protocol.acquire(&attempt), Tick::NEVER);
             match &ballot.votes[0] {
@@ -182,20 +181,14 @@ impl Rig {
                     let inner = Arc::new(LeaseInner::won(self.start(id), &ballot));
                     return self.leases.hold(&inner).unwrap();
                 }
-                // As `ClientInner::has_own_token` does.
                 Vote::Taken { token, .. } => {
-                    let is_there = |id: &LockId| random_part_of(id.as_str()) == random_part_of(token);
-                    for inner in self.leases.live().into_iter().filter(|inner| is_there(&inner.id)) {
-                        if inner.supersede() {
-                            self.pending.add(PendingRelease { lease: None, repeats: false, ..inner.pending_release() });
-                        }
+                    let is_holder = |id: &LockId| random_part_of(id.as_str()) == random_part_of(token);
+                    if !self.leases.release_again(self.key.name(), is_holder) {
+                        world::pass(Duration::from_millis(10));
                     }
+                    thread::yield_now();
                 }
                 other => panic!("{other:?}"),
-            }
-            if self.pending.tokens(self.key.name()).is_empty() {
-                world::pass(Duration::from_millis(10));
-                thread::yield_now();
             }
         }
     }

@@ -28,7 +28,7 @@ pub const ALL_OF_SINGLE: [(&str, single::Bounds); 2] = [
 ];
 
 /// The rules of one server.
-pub const SINGLE: [(OfSingle, single::Bounds, Without); 24] = [
+pub const SINGLE: [(OfSingle, single::Bounds, Without); 23] = [
     (OfSingle::DeadlineFromStart, ONE_LOST, Violates(single::TWO_HOLDERS)),
     (OfSingle::Drift, NOTHING_FAILS, Violates(single::TWO_HOLDERS)),
     (OfSingle::FullGrant, NOTHING_FAILS, Violates(single::TWO_HOLDERS)),
@@ -43,7 +43,6 @@ pub const SINGLE: [(OfSingle, single::Bounds, Without); 24] = [
     (OfSingle::ExtendCompares, ONE_LATE, Violates(single::TWO_HOLDERS)),
     (OfSingle::ExtendNeverCreates, ONE_OF_EACH, Violates(single::CREATED)),
     (OfSingle::FreshTokens, ONE_LOST, Violates(single::COMES_BACK)),
-    (OfSingle::LeftoverTokens, ONE_LATE, Nothing),
     (OfSingle::RepeatedRelease, ONE_LOST, Violates(single::UNKNOWN_TOKEN)),
     (OfSingle::FirstComeFirstServed, NOTHING_FAILS, Violates(single::OUT_OF_ORDER)),
     (OfSingle::DeadWaitsAreSkipped, ONE_DEAD, Nothing),
@@ -102,7 +101,7 @@ pub const ALL_OF_SEVERAL: [(&str, several::Bounds); 6] = [
 ];
 
 /// The rules of several servers.
-pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 23] = [
+pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 22] = [
     (OfSeveral::DeadlineFromStart, STOPPED, Violates(several::TWO_HOLDERS)),
     (OfSeveral::Drift, QUIET, Violates(several::TWO_HOLDERS)),
     (OfSeveral::Majority, QUIET, Violates(several::TWO_HOLDERS)),
@@ -119,7 +118,6 @@ pub const SEVERAL: [(OfSeveral, several::Bounds, Without); 23] = [
     (OfSeveral::UnknownRefill, REFILLED_LATE, Violates(several::COMES_BACK)),
     (OfSeveral::RestartGuard, RESTARTED, Violates(several::TWO_HOLDERS)),
     (OfSeveral::FreshTokens, LATE, Violates(several::TWO_HOLDERS)),
-    (OfSeveral::LeftoverTokens, LATE, Nothing),
     (OfSeveral::RepeatedRelease, LOST, Violates(several::UNKNOWN_TOKEN)),
     (OfSeveral::Unreserve, QUEUED, Nothing),
     (OfSeveral::FenceWriteBack, FENCED, Violates(several::FENCE_FALLS)),

@@ -125,7 +125,7 @@ pub struct Release<T, W> {
     pub keeps: bool,
 }
 
-/// `acquire.lua`. `may_follow`: the attempt names this token as left over.
+/// `acquire.lua`. `may_follow`: the attempt takes the lock over from this token.
 pub fn acquire<L: Lock>(
     lock: &mut L,
     call: &Attempt<L::Token, L::Wait>,

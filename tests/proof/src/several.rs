@@ -51,7 +51,6 @@ pub enum Rule {
     UnknownRefill,
     RestartGuard,
     FreshTokens,
-    LeftoverTokens,
     RepeatedRelease,
     Unreserve,
     FenceWriteBack,
@@ -61,7 +60,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 23] = [
+    pub const ALL: [Rule; 22] = [
         Rule::DeadlineFromStart,
         Rule::Drift,
         Rule::Majority,
@@ -78,7 +77,6 @@ impl Rule {
         Rule::UnknownRefill,
         Rule::RestartGuard,
         Rule::FreshTokens,
-        Rule::LeftoverTokens,
         Rule::RepeatedRelease,
         Rule::Unreserve,
         Rule::FenceWriteBack,

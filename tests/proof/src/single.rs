@@ -50,7 +50,6 @@ pub enum Rule {
     ExtendCompares,
     ExtendNeverCreates,
     FreshTokens,
-    LeftoverTokens,
     RepeatedRelease,
     FirstComeFirstServed,
     DeadWaitsAreSkipped,
@@ -63,7 +62,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 24] = [
+    pub const ALL: [Rule; 23] = [
         Rule::DeadlineFromStart,
         Rule::Drift,
         Rule::FullGrant,
@@ -78,7 +77,6 @@ impl Rule {
         Rule::ExtendCompares,
         Rule::ExtendNeverCreates,
         Rule::FreshTokens,
-        Rule::LeftoverTokens,
         Rule::RepeatedRelease,
         Rule::FirstComeFirstServed,
         Rule::DeadWaitsAreSkipped,

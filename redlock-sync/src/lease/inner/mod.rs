@@ -417,7 +417,7 @@ impl LeaseInner {
         }
         let fence = rounds.fence.or(rounds.offered_fence);
         let attempt =
-            AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, leftover_tokens: &[] };
+            AcquireArgs { id: &self.id, lease, fence, wait: None, policy: QueuePolicy::Holder, take_over: &[] };
         let call = lock.acquire(&attempt);
         let filled = self.quorum.round_on(&call, self.quorum.round_deadline(), &is_empty);
         rounds.acquire_may_run |= filled.token_may_remain();

@@ -2,9 +2,9 @@
 //! still have. Each comes here from a release that is not confirmed, a roll-back that is not, or a grant that came too
 //! late.
 //!
-//! The next attempt of this client for that key names these tokens, and takes the lock from them
-//! ([`Pending::tokens`]). So a late copy of its own call does not lock the client out. A token gets here only when no
-//! lease can come from it any more: its attempt has failed, its lease has ended, or its wait is over.
+//! If an attempt of this client finds the lock held by such a token, the client sends its release again
+//! ([`Pending::release_again`]). So a late copy of its own call does not lock the client out. A token gets here only
+//! when no lease can come from it any more: its attempt has failed, its lease has ended, or its wait is over.
 //!
 //! The background repeats each release until a majority and each node that may have the token confirmed it, or until
 //! the lease has ended by itself. A majority is enough for the holder. But a node that was left out at that moment
@@ -30,8 +30,6 @@ use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
 use crate::token::LockId;
 
-/// Most tokens that one attempt names.
-const MOST_TOKENS: usize = 8;
 /// Most releases that are remembered. A further one replaces the release whose lease ends first.
 const MOST: usize = 4096;
 /// Most calls at the same time.
@@ -59,10 +57,7 @@ pub(crate) struct PendingRelease {
     pub(crate) lease: Option<Arc<LeaseInner>>,
     /// The nodes that may have the token.
     pub(crate) may_have: Vec<bool>,
-    /// The next attempt names the token. False once all nodes have executed an attempt that did, and for a revoked
-    /// lock, whose guard may live.
-    pub(crate) names: bool,
-    /// The background repeats the release. False once it is confirmed, and while that of a dropped guard is under way.
+    /// The background repeats the release. False once it is confirmed.
     pub(crate) repeats: bool,
 }
 
@@ -84,12 +79,11 @@ impl PendingRelease {
             ends,
             lease: None,
             may_have,
-            names: true,
             repeats: true,
         }
     }
 
-    /// Removes a wait that is over. It names no token: that of a possible grant is unknown.
+    /// Removes a wait that is over. It has no token: that of a possible grant is unknown.
     pub(crate) fn of_wait(
         protocol: Arc<dyn LeaseCalls>,
         key: &Arc<str>,
@@ -108,7 +102,6 @@ impl PendingRelease {
             ends: quorum.now().after(longest),
             lease: None,
             may_have: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
-            names: false,
             repeats: true,
         }
     }
@@ -143,9 +136,9 @@ impl PendingRelease {
         self.lease.take()
     }
 
-    /// The token, if an attempt may take the lock from it.
-    fn token(&self, now: Tick) -> Option<&LockId> {
-        self.id.as_ref().filter(|_| self.names && self.keep_until <= now && now < self.ends && self.is_free())
+    /// True if a release at this time frees the lock.
+    fn is_due(&self, now: Tick) -> bool {
+        self.keep_until <= now && self.is_free()
     }
 }
 
@@ -185,8 +178,6 @@ pub(crate) struct GivenUp {
 pub(crate) struct Pending {
     pub(crate) quorum: Arc<Quorum>,
     list: Mutex<PendingList>,
-    /// The length of the list. Usually it is empty, and then an attempt need not lock it.
-    len: AtomicUsize,
     /// The releases that were sent, for which no thread waits, and whose outcome is unknown.
     unanswered: AtomicUsize,
     /// The answered releases whose observers have not been called yet.
@@ -235,47 +226,15 @@ impl Pending {
         Arc::new(Pending {
             quorum: Arc::clone(quorum),
             list: Mutex::default(),
-            len: AtomicUsize::new(0),
             unanswered: AtomicUsize::new(0),
             unobserved: AtomicUsize::new(0),
         })
     }
 
-    // --- the tokens that an attempt names ----------------------------------------------------------------------------
-
-    /// The tokens from which the next attempt for this key may take the lock: the latest ones, if there are many.
-    pub(crate) fn tokens(&self, key: &Arc<str>) -> Vec<LockId> {
-        // Read without the lock under which `change` stores it. A thread has added its own token before its next
-        // attempt, and before it wakes another thread.
-        if self.len.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
-        }
-        let now = self.quorum.now();
-        self.change(|list| list.expire(now));
-        let list = self.list.lock();
-        let of_key = list.all.iter().rev().filter(|one| one.key == *key);
-        let mut tokens: Vec<_> = of_key.filter_map(|one| one.token(now).cloned()).take(MOST_TOKENS).collect();
-        tokens.reverse();
-        tokens
-    }
-
-    /// Stops naming tokens, once every node has executed an attempt that named them. Their releases are still repeated:
-    /// a late copy of an acquire may set a token again.
-    pub(crate) fn forget(&self, named: &[LockId]) {
-        self.change(|list| {
-            let is_named = |one: &&mut PendingRelease| one.id.as_ref().is_some_and(|id| named.contains(id));
-            list.all.iter_mut().filter(is_named).for_each(|one| one.names = false);
-            list.remove_idle()
-        });
-    }
-
     /// Changes the list. What is removed from it is returned, and so dropped without the lock: a lease can be the last
     /// owner of what its handlers have captured.
     fn change<R>(&self, change: impl FnOnce(&mut PendingList) -> R) -> R {
-        let mut list = self.list.lock();
-        let result = change(&mut list);
-        self.len.store(list.all.len(), Ordering::SeqCst);
-        result
+        change(&mut self.list.lock())
     }
 
     // --- releases for which no thread waits --------------------------------------------------------------------------
@@ -339,6 +298,26 @@ impl Pending {
         let error = |(one, ballot): &Unconfirmed| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref()));
         let errors = left.iter().filter_map(error).collect();
         (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())
+    }
+
+    /// Sends these releases, and those of the pending tokens of the key that `is_holder` names, and does not wait for the
+    /// replies. True if one was sent.
+    pub(in crate::lease) fn release_again(
+        &self,
+        key: &Arc<str>,
+        is_holder: impl Fn(&LockId) -> bool,
+        mut releases: Vec<PendingRelease>,
+    ) -> bool {
+        let now = self.quorum.now();
+        let is_named = |one: &&PendingRelease| one.key == *key && one.id.as_ref().is_some_and(&is_holder);
+        let _expired = self.change(|list| {
+            let expired = list.expire(now);
+            releases.extend(list.all.iter().filter(is_named).cloned());
+            expired
+        });
+        // Without the lock: a callback can add a release.
+        let due = releases.iter().filter(|one| one.is_due(now));
+        due.map(|one| self.quorum.post(&one.call(now), |_| ())).count() > 0
     }
 
     // --- the list ----------------------------------------------------------------------------------------------------
@@ -431,8 +410,8 @@ impl Pending {
         self.send(&due);
     }
 
-    /// Sends these releases. Those that are done are not repeated any more. Attempts go on naming their tokens, which a
-    /// late copy of an acquire may set again.
+    /// Sends these releases. Those that are done are not repeated any more. Their tokens stay in the list, since a late
+    /// copy of an acquire may set them again.
     fn send(&self, due: &[PendingRelease]) {
         let left = send_releases(&self.quorum, due.to_vec(), self.quorum.round_deadline());
         let left: HashSet<&str> = left.iter().map(|(one, _)| one.name()).collect();
@@ -440,7 +419,7 @@ impl Pending {
         self.change(|list| {
             let done = list.all.iter_mut().filter(|one| done.contains(one.name()));
             let leases: Vec<_> = done.filter_map(PendingRelease::released).collect();
-            (leases, list.remove_idle())
+            (leases, list.remove_ended_waits())
         });
     }
 }
@@ -466,8 +445,9 @@ impl PendingList {
         self.all.extract_if(.., |one| one.ends <= now).collect()
     }
 
-    fn remove_idle(&mut self) -> Vec<PendingRelease> {
-        self.all.extract_if(.., |one| !one.names && !one.repeats).collect()
+    /// Removes the waits that have left the queues.
+    fn remove_ended_waits(&mut self) -> Vec<PendingRelease> {
+        self.all.extract_if(.., |one| one.id.is_none() && !one.repeats).collect()
     }
 
     fn has_repeats(&self) -> bool {

@@ -57,10 +57,10 @@ impl LeaseInner {
         self.state.lock().is_dropped = release.keep.is_zero();
     }
 
-    /// Lets an attempt of this client take the lock from this token, before it is sent. False if the token may have a
-    /// guard, or stays for a minimum hold.
-    pub(crate) fn supersede(&self) -> bool {
-        self.state.lock().supersede()
+    /// Lets the release be sent again, before it is. From then on, its reply "not held" is no loss. False if the token
+    /// may have a guard, or stays for a minimum hold.
+    pub(in crate::lease) fn repeat_release(&self) -> bool {
+        self.state.lock().repeat_release()
     }
 
     /// Records whether other processes wait for the lock, as the reply shows.
@@ -158,7 +158,7 @@ impl LeaseInner {
 
     /// Everything after the call. Never with `rounds` of a lease held, since handlers are called.
     pub(in crate::lease) fn end_release(&self, release: ReleaseOutcome, pending: &Arc<Pending>) -> Result<(), Error> {
-        // Before the next thread goes on: its attempt names the token.
+        // Before the next thread goes on: its attempt may find the token.
         release.pending.into_iter().for_each(|one| pending.add(*one));
         self.release_queue_head();
         self.notify_loss();
@@ -224,9 +224,9 @@ impl LeaseInner {
                 return Ok(());
             }
         }
-        let (state, is_superseded) = {
+        let (state, is_release_repeated) = {
             let state = self.state.lock();
-            (state.now, state.is_superseded)
+            (state.now, state.is_release_repeated)
         };
         if let LeaseState::Lost(reason) = state
             && (!self.may_still_end(reason) || is_confirmed(ballot))
@@ -234,10 +234,9 @@ impl LeaseInner {
             return Err(self.lost(reason));
         }
         let had_it = may_have.iter().zip(&ballot.votes).filter(|(has, vote)| **has && !vote.is_definite_no()).count();
-        // "Not held" is no loss in two cases. A transmission broke off: then it was executed. Or an attempt of this
-        // client has taken the lock from this token: `supersede` stored that before its attempt, and it is read after
-        // the reply.
-        let could_be_ours = had_it >= self.quorum.need() || ballot.duplicate || is_superseded;
+        // "Not held" is no loss in two cases. A transmission broke off: then it was executed. Or the release was sent
+        // again: `repeat_release` stored that before, and it is read after the reply.
+        let could_be_ours = had_it >= self.quorum.need() || ballot.duplicate || is_release_repeated;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
             return Err(wrong_type.unwrap_or_else(|| self.lost(reason_of(ballot))));
@@ -308,10 +307,7 @@ impl LeaseInner {
     }
 
     fn pending_release_from(self: &Arc<Self>, may_have: Vec<bool>) -> PendingRelease {
-        let (keep_until, names) = {
-            let state = self.state.lock();
-            (state.keep_until, state.now != LeaseState::Lost(LostReason::Revoked))
-        };
+        let keep_until = self.state.lock().keep_until;
         PendingRelease {
             protocol: Arc::clone(self.protocol()),
             key: Arc::clone(self.key.name()),
@@ -321,7 +317,6 @@ impl LeaseInner {
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),
             may_have,
-            names,
             repeats: true,
         }
     }

@@ -89,7 +89,7 @@ fn acquire(key: &str, token: &str) -> Arc<Call> {
             fence: Some(0),
             wait: None,
             policy: QueuePolicy::None,
-            leftover_tokens: &[],
+            take_over: &[],
         })
         .call
 }

@@ -10,9 +10,9 @@
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[6] fence to reach (0: the next, -1: none is wanted), ARGV[7] ms for which the fence counter is kept after the
 -- clock has reached it,
--- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] leftover tokens: prefixes of tokens without
--- a lease, or `!` and a whole value that may be taken over while its key has no time-to-live; the last argument may be
--- that of permissions.lua
+-- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] from what it takes the lock over: prefixes
+-- of granted tokens, or `!` and a whole value that may be taken over while its key has no time-to-live; the last
+-- argument may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it is new, 2 it
 --         was there)}. If the value is empty, the key is free, but an attempt may take it only after the remaining ms.

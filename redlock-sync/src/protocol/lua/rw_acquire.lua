@@ -9,8 +9,8 @@
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[7] fence to reach (0: the next, -1: none is wanted), ARGV[8] ms for which the fence counter is kept after the
 -- clock has reached it,
--- ARGV[9] 1 if it goes before all waits, since its lease holds the lock on other nodes, ARGV[10..] leftover tokens,
--- which have no lease; the last argument may be that of permissions.lua
+-- ARGV[9] 1 if it goes before all waits, since its lease holds the lock on other nodes; the last argument may be that of
+-- permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
 --         2 it was there)}. Without a token the lock is free, but for others.
@@ -21,10 +21,6 @@ local failure = failure_of_key()
 if failure then return failure end
 failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end
-for i = 10, #ARGV do
-  redis.call('ZREM', key, 'r' .. ARGV[i])
-  redis.call('ZREM', key, 'w' .. ARGV[i])
-end
 local held = live(own)
 local opens = false
 

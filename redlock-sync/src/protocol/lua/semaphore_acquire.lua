@@ -9,8 +9,8 @@
 -- slot ends here.
 -- ARGV[6] wait (empty: none), ARGV[7] ms for which the queue lives after a no (0: the wait leaves it), ARGV[8] fence to
 -- reach (0: the next, -1: none is wanted), ARGV[9] ms for which the fence counter is kept after the clock has reached
--- it, ARGV[10] 1 if only the slot of the lease will do, ARGV[11] how many slots (with several nodes 1), ARGV[12..]
--- leftover tokens: prefixes of tokens without a lease; the last argument may be that of permissions.lua
+-- it, ARGV[10] 1 if only the slot of the lease will do, ARGV[11] how many slots (with several nodes 1); the last
+-- argument may be that of permissions.lua
 -- replies {1, fence (0: none), slots} when they are lent to the token now; else
 -- replies {0, ms, first 80 bytes of its token, place of the wait (0 none, 1 it is new, 2 it was there)}. The ms are
 --         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
@@ -25,17 +25,15 @@ local lent
 lent, failure = read_lent(key, now)
 if failure then return failure end
 
--- These are leftover tokens, and slots that were lent to this token in addition to those of its lease.
+-- These are slots that were lent to this token in addition to those of its lease.
 local left = {}
 local own, reserved = {}, {}
 local reservation_of_wait = wait ~= '' and RESERVED .. wait
 local list, set = slots_of(ARGV[4])
 for at, other in pairs(lent.tokens) do
-  local is_leftover = false
-  for i = 12, #ARGV do is_leftover = is_leftover or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
   if other == token and (not is_lease or set[at]) then
     own[#own + 1] = at
-  elseif other == token or is_leftover then
+  elseif other == token then
     left[#left + 1] = at .. ' ' .. other
     lent.tokens[at] = nil
   elseif other == reservation_of_wait then

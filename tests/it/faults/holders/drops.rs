@@ -104,23 +104,27 @@ fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
 
 /// The attempt uses another connection and finds the token of the dropped guard.
 fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
-    let rig = Rig::start(1);
-    let locks = rig.client();
-    // The server returns only the beginning of a long token.
-    let long = "a".repeat(200);
-    for (act, name) in [(Act::Hold, ""), (Act::HoldReply, ""), (Act::Hold, &*long), (Act::HoldReply, &*long)] {
-        let lock = K::new(&locks, KEY).lease(LONG);
-        let lock = if name.is_empty() { lock } else { lock.holder_name(name) };
-        let guard = lock.lock().unwrap();
-        let stuck = rig.proxies[0].on("release", act);
-        drop(guard);
-        // After this time the client regards a connection as slow.
-        thread::sleep(NODE_TIMEOUT * 3 / 10);
-        let guard = lock.try_lock().unwrap();
-        stuck.release();
-        guard.check().unwrap();
-        K::unlock(guard).unwrap();
-    }
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        // The server returns only the beginning of a long token.
+        let long = "a".repeat(200);
+        for (act, name) in [(Act::Hold, ""), (Act::HoldReply, ""), (Act::Hold, &*long), (Act::HoldReply, &*long)] {
+            let lock = K::new(&locks, KEY).lease(LONG);
+            let lock = if name.is_empty() { lock } else { lock.holder_name(name) };
+            for waits in [false, true] {
+                let guard = lock.lock().unwrap();
+                let stuck: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", act.clone())).collect();
+                drop(guard);
+                // After this time the client regards a connection as slow.
+                thread::sleep(NODE_TIMEOUT * 3 / 10);
+                // Sooner than the background repeats the release.
+                let guard = if waits { lock.try_lock_for(NODE_TIMEOUT / 2) } else { lock.try_lock() }.unwrap();
+                stuck.iter().for_each(redlock_tests::Fault::release);
+                guard.check().unwrap();
+                K::unlock(guard).unwrap();
+            }
+        }
+    });
 }
 
 /// The release fails at once on one server, and another server does not answer it. A majority of the servers has freed

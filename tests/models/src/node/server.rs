@@ -109,8 +109,7 @@ impl Server {
             self.missed.fetch_add(gone.len(), Ordering::SeqCst);
             Value::List([vec![Value::Int(1)], gone].concat())
         } else if call.script.sha == ACQUIRE.sha {
-            let leftover = args.iter().skip(9).any(|leftover| *leftover == stored.token);
-            if stored.token.is_empty() || leftover {
+            if stored.token.is_empty() {
                 assert!(now >= stored.kept, "taken before the end of a minimum hold");
                 *stored = Stored { token: token.to_owned(), until: now.after(time(1)), kept: Tick::ZERO };
                 Value::Int(1)

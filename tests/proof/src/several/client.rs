@@ -16,9 +16,8 @@ impl<const N: usize> Several<N> {
             Phase::Unreserves => Kind::Unreserve,
             _ => Kind::Free,
         };
-        let names = kind == Kind::Acquire && self.on(Rule::LeftoverTokens);
         let fence = if matches!(kind, Kind::Fence | Kind::Refill) { client.offered } else { 0 };
-        Call { kind, token: client.token, leftovers: if names { client.leftovers } else { 0 }, fence }
+        Call { kind, token: client.token, fence }
     }
 
     /// Until when the lock is surely held: by the mark that ranks second.

@@ -1,6 +1,6 @@
 //! The three servers: the names and the time of one of them for `scripts.rs`.
 
-use super::state::{Call, FAULT_CREATED, Kind, Phase, State, THIS_TICK, bit, granted, is_granted, owner};
+use super::state::{Call, FAULT_CREATED, Kind, Phase, State, THIS_TICK, granted, is_granted, owner};
 use super::{Rule, Several};
 use crate::scripts::{self, Attempt, Heard, Lock, Release, Reply, Span};
 
@@ -22,9 +22,8 @@ impl<const N: usize> Several<N> {
                 let is_attempt = call.kind == Kind::Acquire;
                 let wait = is_attempt.then_some(c as u8);
                 let overwrites = !is_attempt && !self.on(Rule::RefillOnlyFree);
-                let may_follow = |held: &u8| overwrites || owner(*held) == c && bit(*held) & call.leftovers != 0;
                 let attempt = Attempt { token, wait, is_last: false, is_fast: false };
-                let reply = scripts::acquire(&mut server, &attempt, may_follow);
+                let reply = scripts::acquire(&mut server, &attempt, |_| overwrites);
                 let raises = reply == Reply::Yes && !self.bounds.is_fence_late;
                 (reply, if raises { self.raise(state, at, call) } else { 0 })
             }

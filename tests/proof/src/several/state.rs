@@ -62,8 +62,6 @@ pub(super) enum Kind {
 pub(super) struct Call {
     pub(super) kind: Kind,
     pub(super) token: u8,
-    /// Bits of the client's leftover tokens.
-    pub(super) leftovers: u8,
     /// The fence to reach.
     pub(super) fence: u8,
 }
@@ -102,7 +100,7 @@ pub(super) struct Client {
     pub(super) is_fenced: bool,
     /// For each server, bits of the tokens whose release is repeated.
     pub(super) owed: [u8; SERVERS],
-    /// Bits of the tokens that may still be set, for the next attempt.
+    /// Bits of the tokens that may still be set.
     pub(super) leftovers: u8,
     /// For each server, bits of the tokens that its reply called gone.
     pub(super) freed: [u8; SERVERS],
@@ -378,7 +376,6 @@ impl<const N: usize> State<N> {
         }
         for call in after.line.calls.iter_mut().filter(|call| call.is_some()) {
             call.token = renamed(call.token);
-            call.leftovers = moved(usize::from(self.line.client), call.leftovers);
         }
         for (c, name) in order.iter().take(N).enumerate() {
             let client = &mut after.clients[*name];

@@ -29,7 +29,6 @@ impl<const N: usize> Single<N> {
             random,
             is_last: is_last && is_attempt,
             is_long: is_long && kind == Kind::Extend,
-            leftovers: if is_attempt && self.on(Rule::LeftoverTokens) { client.leftovers } else { [0; 2] },
         }
     }
 

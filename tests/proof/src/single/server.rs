@@ -28,7 +28,7 @@ impl<const N: usize> Single<N> {
         let reply = match call.kind {
             Kind::Acquire => {
                 let attempt = Attempt { token: call.token, wait, is_last: call.is_last, is_fast: false };
-                scripts::acquire(&mut server, &attempt, |held| call.leftovers.contains(held))
+                scripts::acquire(&mut server, &attempt, |_| false)
             }
             Kind::Extend => scripts::extend(&mut server, call.token),
             Kind::None => Reply::Absent,

@@ -74,7 +74,6 @@ pub struct Call {
     pub(super) is_last: bool,
     /// An extension asks for one tick more than a lease.
     pub(super) is_long: bool,
-    pub(super) leftovers: [u16; 2],
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,7 +99,7 @@ pub struct Client {
     /// Ticks for which `check` is `Ok`.
     pub(super) deadline: u8,
     pub(super) acquire_may_run: bool,
-    /// Tokens that may still be set, for the next attempt.
+    /// Tokens that may still be set.
     pub(super) leftovers: [u16; 2],
     /// Tokens whose release is repeated, and a wait whose leave is.
     pub(super) owed: [u16; 2],
@@ -244,7 +243,6 @@ impl<const N: usize> State<N> {
             see(Name::Token(&mut call.token));
             see(Name::Wait(&mut call.wait));
             see(Name::Random(&mut call.random));
-            call.leftovers.iter_mut().for_each(|token| see(Name::Token(token)));
         }
         for client in &mut self.clients {
             client.leftovers.iter_mut().chain(&mut client.owed).for_each(|token| see(Name::Token(token)));

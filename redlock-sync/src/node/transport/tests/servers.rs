@@ -48,7 +48,7 @@ fn exclusive(key: &str) -> Exclusive {
 pub(super) fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     let lease = 2 * SOON;
-    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, policy: QueuePolicy::None, leftover_tokens: &[] };
+    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, policy: QueuePolicy::None, take_over: &[] };
     exclusive(key).acquire(&args).call
 }
 
