@@ -89,8 +89,8 @@ pub(super) fn past_own_tokens(
     round()
 }
 
-/// True if a further round ends before `by`, since it takes about as long as that which began at this time. Far from the
-/// servers it would end without the answers.
+/// True if a further round ends before `by`: it takes about as long as that which began at this time. Far from the
+/// servers, it would end without the answers.
 fn is_time_for_another(quorum: &Quorum, began: Tick, by: Tick) -> bool {
     quorum.now().after(quorum.now().since(began)) < by
 }

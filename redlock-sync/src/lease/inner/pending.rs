@@ -300,8 +300,8 @@ impl Pending {
         (errors, confirmed.into_iter().chain(left).map(|(one, _)| one).collect())
     }
 
-    /// Sends these releases, and those of the pending tokens of the key that `is_holder` names, and does not wait for the
-    /// replies. True if one was sent.
+    /// Sends these releases, and those of the pending tokens of the key that `is_holder` selects. It does not wait for
+    /// the replies. True if one was sent.
     pub(in crate::lease) fn release_again(
         &self,
         key: &Arc<str>,
@@ -309,10 +309,10 @@ impl Pending {
         mut releases: Vec<PendingRelease>,
     ) -> bool {
         let now = self.quorum.now();
-        let is_named = |one: &&PendingRelease| one.key == *key && one.id.as_ref().is_some_and(&is_holder);
+        let is_selected = |one: &&PendingRelease| one.key == *key && one.id.as_ref().is_some_and(&is_holder);
         let _expired = self.change(|list| {
             let expired = list.expire(now);
-            releases.extend(list.all.iter().filter(is_named).cloned());
+            releases.extend(list.all.iter().filter(is_selected).cloned());
             expired
         });
         // Without the lock: a callback can add a release.

@@ -99,7 +99,7 @@ impl Rig {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
-    /// All calls for this token. Calls of later attempts that name it as a leftover do not count.
+    /// All calls for this token.
     pub(super) fn sent_for(&self, token: &str) -> Vec<Seen> {
         let all = self.proxies.iter().flat_map(Proxy::seen);
         all.filter(|seen| own_token(seen) == Some(token)).collect()

@@ -6,7 +6,7 @@ use crate::evidence;
 use crate::scripts::Reply;
 
 impl<const N: usize> Several<N> {
-    pub(super) fn call(&self, client: &Client) -> Call {
+    pub(super) fn call(client: &Client) -> Call {
         let kind = match client.phase {
             Phase::Asks => Kind::Acquire,
             Phase::Extends => Kind::Extend,

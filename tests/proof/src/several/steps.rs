@@ -149,7 +149,7 @@ impl<const N: usize> Several<N> {
     }
 
     fn send_steps(&self, state: &State<N>, c: usize, at: usize, steps: &mut Steps<N>) {
-        let call = self.call(&state.clients[c]);
+        let call = Self::call(&state.clients[c]);
         let with = |from: &State<N>, vote: Vote| {
             let mut after = *from;
             after.clients[c].votes[at] = vote;
@@ -281,7 +281,7 @@ impl<const N: usize> Several<N> {
         let call = state.line.take(place);
         let answer = self.answer(state, c, at, &call);
         let is_awaited = !is_broken && !state.line.is_some() && state.clients[c].votes[at] == Vote::Late;
-        if is_awaited && self.call(&state.clients[c]).kind == call.kind && state.clients[c].token == call.token {
+        if is_awaited && Self::call(&state.clients[c]).kind == call.kind && state.clients[c].token == call.token {
             self.answered(state, c, at, answer);
         }
     }
@@ -311,7 +311,7 @@ impl<const N: usize> Several<N> {
             if client.is_calling() {
                 match client.votes.iter().position(|vote| *vote == Vote::Unsent) {
                     Some(at) => {
-                        let answer = self.answer(&mut after, c, at, &self.call(client));
+                        let answer = self.answer(&mut after, c, at, &Self::call(client));
                         self.answered(&mut after, c, at, answer);
                     }
                     None => self.give_up(&mut after, c),

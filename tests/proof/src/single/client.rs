@@ -10,7 +10,7 @@ use crate::scripts::Reply;
 
 impl<const N: usize> Single<N> {
     /// The call that the client waits for.
-    pub(super) fn call(&self, state: &State<N>, c: usize) -> Call {
+    pub(super) fn call(state: &State<N>, c: usize) -> Call {
         let client = &state.clients[c];
         let Client { token, wait, random, is_last, is_long, .. } = *client;
         let kind = match client.phase {

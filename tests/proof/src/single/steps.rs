@@ -102,7 +102,7 @@ impl<const N: usize> Single<N> {
     }
 
     fn send_steps(&self, state: &State<N>, c: usize, steps: &mut Steps<N>) {
-        let call = self.call(state, c);
+        let call = Self::call(state, c);
         let (token, phase) = (state.clients[c].token, state.clients[c].phase);
         let mut behind = *state;
         if let Some(line) = behind.living_line(c) {
@@ -311,7 +311,7 @@ impl<const N: usize> Single<N> {
         let reply = self.execute(state, &call);
         // Its own call is the last one that it sent.
         let is_awaited = !is_broken && is_last && state.clients[c].is_calling();
-        if is_awaited && state.clients[c].status == Status::Late && is_same(&self.call(state, c), &call) {
+        if is_awaited && state.clients[c].status == Status::Late && is_same(&Self::call(state, c), &call) {
             self.outcome(state, c, Some(reply));
         }
     }
@@ -353,7 +353,7 @@ impl<const N: usize> Single<N> {
         }
         if client.is_calling() {
             let reply = match client.status {
-                Status::Unsent => Some(self.execute(&mut after, &self.call(state, c))),
+                Status::Unsent => Some(self.execute(&mut after, &Self::call(state, c))),
                 Status::Answered(reply) => Some(reply),
                 Status::Late | Status::Lost => None,
             };
