@@ -445,12 +445,12 @@ impl Leases {
         self.renewer.live()
     }
 
-    /// Sends the release again of each of these holders whose token is one of this client that is to be released, and
-    /// does not wait for the replies. True if one was sent. For an attempt that found the lock held by such a token.
+    /// Sends releases again, for an attempt that found the lock held by tokens that `is_holder` selects. It does not wait
+    /// for the replies. True if one was sent.
     ///
-    /// These are the pending tokens of the key, and those of dropped guards whose releases are not answered. Such a
-    /// release usually reaches the server before the attempt. It does not if its connection broke, or is blocked while
-    /// another connection is not.
+    /// The tokens are pending ones of the key, or of dropped guards whose releases are not answered. Such a release
+    /// usually reaches the server before the attempt. It does not if its connection broke, or is blocked while another
+    /// connection is not.
     pub(crate) fn release_again(&self, key: &Arc<str>, is_holder: impl Fn(&LockId) -> bool) -> bool {
         let live = self.live();
         let dropped = live.iter().filter(|inner| is_holder(&inner.id) && inner.repeat_release());

@@ -135,11 +135,6 @@ impl PendingRelease {
         self.repeats = false;
         self.lease.take()
     }
-
-    /// True if a release at this time frees the lock.
-    fn is_due(&self, now: Tick) -> bool {
-        self.keep_until <= now && self.is_free()
-    }
 }
 
 type Unconfirmed = (PendingRelease, Option<Ballot<Released>>);
@@ -315,8 +310,8 @@ impl Pending {
             releases.extend(list.all.iter().filter(is_selected).cloned());
             expired
         });
-        // Without the lock: a callback can add a release.
-        let due = releases.iter().filter(|one| one.is_due(now));
+        // Without the lock: a callback can add a release. During a minimum hold, a release would free nothing.
+        let due = releases.iter().filter(|one| one.keep_until <= now && one.is_free());
         due.map(|one| self.quorum.post(&one.call(now), |_| ())).count() > 0
     }
 
@@ -410,16 +405,15 @@ impl Pending {
         self.send(&due);
     }
 
-    /// Sends these releases. Those that are done are not repeated any more. Their tokens stay in the list, since a late
-    /// copy of an acquire may set them again.
+    /// Sends these releases. Those that are done are not repeated any more. They stay in the list, since a late copy of
+    /// an acquire may set their tokens again.
     fn send(&self, due: &[PendingRelease]) {
         let left = send_releases(&self.quorum, due.to_vec(), self.quorum.round_deadline());
         let left: HashSet<&str> = left.iter().map(|(one, _)| one.name()).collect();
         let done: HashSet<&str> = due.iter().map(PendingRelease::name).filter(|name| !left.contains(name)).collect();
         self.change(|list| {
             let done = list.all.iter_mut().filter(|one| done.contains(one.name()));
-            let leases: Vec<_> = done.filter_map(PendingRelease::released).collect();
-            (leases, list.remove_ended_waits())
+            done.filter_map(PendingRelease::released).collect::<Vec<_>>()
         });
     }
 }
@@ -443,11 +437,6 @@ impl PendingList {
 
     fn expire(&mut self, now: Tick) -> Vec<PendingRelease> {
         self.all.extract_if(.., |one| one.ends <= now).collect()
-    }
-
-    /// Removes the waits that have left the queues.
-    fn remove_ended_waits(&mut self) -> Vec<PendingRelease> {
-        self.all.extract_if(.., |one| one.id.is_none() && !one.repeats).collect()
     }
 
     fn has_repeats(&self) -> bool {
