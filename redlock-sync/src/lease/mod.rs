@@ -445,8 +445,8 @@ impl Leases {
         self.renewer.live()
     }
 
-    /// Sends releases again, for an attempt that found the lock held by tokens that `is_holder` selects. It does not wait
-    /// for the replies. True if one was sent.
+    /// Sends releases again, for an attempt that found the lock held by tokens that `is_holder` selects. It does not
+    /// wait for the replies. True if one was sent.
     ///
     /// The tokens are pending ones of the key, or of dropped guards whose releases are not answered. Such a release
     /// usually reaches the server before the attempt. It does not if its connection broke, or is blocked while another
