@@ -1,12 +1,32 @@
 -- Ends a claim if the token still has it. This works even after the claim's time, as long as no other claim has taken
 -- the task. A full server (maxmemory) accepts the first write. A task that was pushed meanwhile is queued again, no
 -- matter how the claim ends. If that push replaces the task, only the push decides.
--- Its twin, q_finish_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or only the first four, which
 -- exist while a task is claimed, while a cluster moves their slot: then no wait is notified, and no task dies
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is
 -- due, ARGV[4] why, ARGV[5] most dead tasks, ARGV[6] id of the task, or empty for a claim of unknown outcome
 -- replies 1, 0 another claim has the task, -1 the token has none, or had another one that is given back
+
+-- The fast path: the end `done` of a task that was not pushed again.
+if ARGV[2] == 'done' then
+  local token, id = ARGV[1], ARGV[6]
+  local again, holder = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+) %d+ (%S+) ')
+  if again == '0' and holder == token then
+    -- A key of another type is found before a task is changed.
+    redis.call('HGET', KEYS[2], '')
+    redis.call('HDEL', KEYS[4], token)
+    local removed = redis.pcall('ZREM', KEYS[1], id)
+    if type(removed) == 'table' then
+      redis.call('HSET', KEYS[4], token, id)
+      return removed
+    end
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('HDEL', KEYS[3], id)
+    return 1
+  end
+end
+
+-- include push, q_wake, q_task
 local due, body, meta, claims, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = redis.call('HGET', claims, ARGV[1])
 if not id then return -1 end
