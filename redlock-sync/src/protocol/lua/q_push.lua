@@ -2,8 +2,8 @@
 -- queued again. A full server (maxmemory) refuses the first write.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] what to do with a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue
--- (empty: no limit); then three for each task: ARGV[3] its id, ARGV[4] its body, ARGV[5] when it is due (`+us` from now,
--- or us since 1970); the last argument may be that of permissions.lua
+-- (empty: no limit); then three for each task: ARGV[3] id, ARGV[4] body, ARGV[5] when it is due (`+us` from now, or us
+-- since 1970); the last argument may be that of permissions.lua
 -- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the current claim, as it is pushed here,
 --         4 runs once more with the body that it has}, {0, number of tasks} if the queue is full
 
