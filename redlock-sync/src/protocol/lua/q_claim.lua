@@ -9,10 +9,13 @@
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed
 --         before)}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
 
--- The fast path: a claim that finds a due task without a claim.
+local due, body, meta, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[6]
+local token, wait = ARGV[1], ARGV[5]
+
+-- The fast path: a claim that finds a due task without a claim. If a wait may have to be woken, the rest of the script
+-- does that. The argument of permissions.lua is one too many for this path.
 local claimed
 if #ARGV == 7 then
-  local due, meta, claims, token, wait = KEYS[1], KEYS[3], KEYS[5], ARGV[1], ARGV[5]
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
   local time = redis.call('TIME')
   local id, next, now = first[1], tonumber(first[4] or ''), time[1] * 1000000 + time[2]
@@ -21,15 +24,15 @@ if #ARGV == 7 then
   local state = is_due and (redis.call('HGET', meta, id) or '0 1 0 0 - ')
   local attempts, version, why = string.match(state or '', '^(%d+) (%d+) 0 %d+ %- (.*)$')
   local is_free = attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3])
-  local text = is_free and redis.call('HGET', KEYS[2], id)
+  local text = is_free and redis.call('HGET', body, id)
   if text then
     local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
     -- These calls come before any write, since they fail if the key is of another type. A full server (maxmemory)
     -- accepts the first write.
     local number = math.max(now, (tonumber(redis.call('GET', KEYS[7]) or '') or 0) + 1)
     local fence = string.format('%.0f', number)
-    if wait ~= '' then redis.call('ZREM', KEYS[6], wait) end
-    must_wake = must_wake and redis.call('ZCARD', KEYS[6]) > 0
+    if wait ~= '' then redis.call('ZREM', waits, wait) end
+    must_wake = must_wake and redis.call('ZCARD', waits) > 0
     redis.call('PERSIST', due)
     redis.call('ZADD', due, string.format('%.0f', now + ARGV[2] * 1000), id)
     redis.call('HSET', meta, id, attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why)
@@ -42,11 +45,10 @@ end
 
 -- include permissions, push, q_wake, q_task
 if claimed then
-  wake(KEYS[6])
+  wake(waits)
   return claimed
 end
-local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local token, wait = ARGV[1], ARGV[5]
+local dead = KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0

@@ -14,9 +14,12 @@
 -- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
 --         2 it was there)}. Without a token the lock is free, but for others.
 
--- The fast path: an attempt that asks only for the lock, while there is no wait.
+local letter, lease = ARGV[3], tonumber(ARGV[2])
+
+-- The fast path: an attempt that asks only for the lock, while there is no wait. The argument of permissions.lua is one
+-- too many for this path.
 if (ARGV[4] or '1') == '1' and not ARGV[5] and redis.call('EXISTS', KEYS[2], KEYS[4]) == 0 then
-  local key, lease = KEYS[1], tonumber(ARGV[2])
+  local key = KEYS[1]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   -- This is the holder that ends first.
@@ -24,17 +27,17 @@ if (ARGV[4] or '1') == '1' and not ARGV[5] and redis.call('EXISTS', KEYS[2], KEY
   if holder.err then return holder end
   local is_free = not holder[1]
   -- The lock is free, or only readers hold it and none of them has ended.
-  if is_free or ARGV[3] == 'r' and tonumber(holder[2]) >= now and string.sub(holder[1], 1, 1) == 'r' then
+  if is_free or letter == 'r' and tonumber(holder[2]) >= now and string.sub(holder[1], 1, 1) == 'r' then
     -- A token that is already a holder keeps its end. That end is not earlier than the time on which this attempt may
     -- rely.
-    redis.call('ZADD', key, 'NX', now + lease, ARGV[3] .. ARGV[1])
+    redis.call('ZADD', key, 'NX', now + lease, letter .. ARGV[1])
     if is_free or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, ARGV[2]) end
     return 1
   end
 end
 
 -- include permissions, fence_counter, push, rw
-local letter, own, lease, several = ARGV[3], ARGV[3] .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1'
+local own, several = letter .. ARGV[1], ARGV[4] == '1'
 local wait, wanted = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
 local failure = failure_of_key()

@@ -12,18 +12,19 @@
 --         excludes it does, -1 the token does not hold it
 -- include end_with_last
 
+local token, letter, wait, keep = ARGV[1], ARGV[2], ARGV[4] or '', ARGV[5] or '0'
+local own = letter .. token
+
 -- The fast path: a release while there is no wait.
-local is_plain = (ARGV[4] or '') == '' and (ARGV[5] or '0') == '0'
-if is_plain and (not KEYS[2] or redis.call('EXISTS', KEYS[2], KEYS[4]) == 0) then
-  local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ARGV[1])
+if wait == '' and keep == '0' and (not KEYS[2] or redis.call('EXISTS', KEYS[2], KEYS[4]) == 0) then
+  local left = redis.pcall('ZREM', KEYS[1], own)
   if left == 1 then end_with_last(KEYS[1]) end
   if left == 1 and not KEYS[2] then return 5 end
   if left ~= 0 then return left end
 end
 
 -- include push, rw
-local token, letter, several, wait, keep = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
-local own = letter .. token
+local several = ARGV[3] == '1'
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
 if wait ~= '' and letter == 'r' and writers then leave(readers, wait) end
@@ -33,14 +34,14 @@ if letter == 'r' and live(own) == 0 and live('w' .. token) > 0 then
   letter, own = 'w', 'w' .. token
 end
 local was_in = live(own) > 0
-if was_in and keep > 0 then
+if was_in and keep ~= '0' then
   redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
   redis.call('ZADD', key, now + keep, own)
   tidy()
   if not writers then return 5 end
   -- The first reader that enters admits all other readers.
-  hint(writers, ARGV[5], '0 0')
-  hint(readers, ARGV[5], '0 0')
+  hint(writers, keep, '0 0')
+  hint(readers, keep, '0 0')
   return 1
 end
 local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0

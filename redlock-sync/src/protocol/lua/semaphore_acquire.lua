@@ -15,10 +15,13 @@
 --         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
 --         gone.
 
--- The fast path: an attempt that asks only for one permit, while there is no wait. It is not for a token that has a
--- permit already. Neither is it for a set in which a permit has ended, or a member is not a permit.
-if not ARGV[6] and redis.call('EXISTS', KEYS[2]) == 0 then
-  local key, lease, slot = KEYS[1], tonumber(ARGV[2]), ARGV[4]
+local key, queue, token, lease = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+
+-- The fast path: an attempt that asks only for one permit, while there is no wait. It does nothing if the token has a
+-- permit already, if a permit has ended, or if a member is no permit. The argument of permissions.lua is one too many
+-- for this path.
+if not ARGV[6] and redis.call('EXISTS', queue) == 0 then
+  local slot = ARGV[4]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
@@ -28,23 +31,22 @@ if not ARGV[6] and redis.call('EXISTS', KEYS[2]) == 0 then
     -- The members are in order of their ends.
     local is_plain = #all < 2 * permits and tonumber(all[2]) >= now
     for i = 1, is_plain and #all or 0, 2 do
-      local other, token = string.match(all[i], '^(%d+) (.+)$')
-      is_plain = is_plain and other and token ~= ARGV[1]
+      local other, holder = string.match(all[i], '^(%d+) (.+)$')
+      is_plain = is_plain and other and holder ~= token
       taken[tonumber(other or -1)] = true
     end
     while is_plain and taken[at] do at = (at + 1) % permits end
     slot = is_plain and string.format('%d', at)
   end
   if slot then
-    redis.call('ZADD', key, now + lease, slot .. ' ' .. ARGV[1])
+    redis.call('ZADD', key, now + lease, slot .. ' ' .. token)
     if not all[1] or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
     return {1, '0', slot}
   end
 end
 
 -- include permissions, fence_counter, push, slots
-local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[6] or ''
-local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
+local wait, permits, many = ARGV[6] or '', tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
 local is_lease, span, wanted = ARGV[10] == '1', tonumber(ARGV[5]), tonumber(ARGV[8] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end

@@ -10,16 +10,19 @@
 --         token lacks one of them
 -- include end_with_last
 
--- The fast path: the release of the only slot of a lease, while there is no wait.
-if not ARGV[5] and (not KEYS[2] or redis.call('EXISTS', KEYS[2]) == 0) then
-  local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ' ' .. ARGV[1])
-  if left == 1 then end_with_last(KEYS[1]) end
-  if left == 1 and not KEYS[2] then return 5 end
+local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
+
+-- The fast path: the release of the only slot of a lease, while there is no wait. It does nothing if the token does not
+-- have that slot.
+if not ARGV[5] and (not queue or redis.call('EXISTS', queue) == 0) then
+  local left = redis.pcall('ZREM', key, ARGV[2] .. ' ' .. token)
+  if left == 1 then end_with_last(key) end
+  if left == 1 and not queue then return 5 end
   if left ~= 0 then return left end
 end
 
 -- include push, slots
-local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[5] or ''
+local keep, wait = tonumber(ARGV[6] or 0), ARGV[5] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
