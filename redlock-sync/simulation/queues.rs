@@ -225,7 +225,7 @@ impl World {
 
     /// Records how long the first task of a queue has been due. Called before a script claims it.
     pub(super) fn note_claim(&mut self, call: &Execution) {
-        if scripts::name(call.script) != "claim" {
+        if scripts::name(call.script) != "q_claim" {
             return;
         }
         let name = self.plan.names.clone().into_iter().find(|name| due_key(name) == call.keys[0].as_bytes());

@@ -8,12 +8,7 @@ use std::sync::LazyLock;
 use crate::clock::Tick;
 use crate::node::memory::{self, MemoryReply, Store};
 use crate::node::{Failure, Value};
-use crate::protocol::script;
-use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
-use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
-use crate::protocol::script::{
-    SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
-};
+use crate::protocol::script::{self, Script};
 
 /// A call of a script.
 #[derive(Debug)]
@@ -61,27 +56,7 @@ pub(super) fn find(text: &[u8]) -> &'static Script {
 
 /// The name of a script's file. For a script of a foreign client, the name of its operation.
 pub(super) fn name(script: &Script) -> &'static str {
-    let files = [
-        (&ACQUIRE, "acquire"),
-        (&ADOPT, "adopt"),
-        (&EXTEND, "extend"),
-        (&FENCE, "fence"),
-        (&INSPECT, "inspect"),
-        (&RELEASE, "release"),
-        (&PUBLISH, "publish"),
-        (&UNRESERVE, "unreserve"),
-        (&RW_ACQUIRE, "rw_acquire"),
-        (&RW_EXTEND, "rw_extend"),
-        (&RW_FENCE, "rw_fence"),
-        (&RW_INSPECT, "rw_inspect"),
-        (&RW_RELEASE, "rw_release"),
-        (&SEMAPHORE_ACQUIRE, "semaphore_acquire"),
-        (&SEMAPHORE_EXTEND, "semaphore_extend"),
-        (&SEMAPHORE_FENCE, "semaphore_fence"),
-        (&SEMAPHORE_INSPECT, "semaphore_inspect"),
-        (&SEMAPHORE_RELEASE, "semaphore_release"),
-    ];
-    files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
+    if script.file.is_empty() { script.operation } else { script.file }
 }
 
 /// The token in the arguments of a call.
@@ -100,7 +75,7 @@ pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &
         texts.iter().map(String::as_bytes).collect()
     }
     let changed = CHANGED.as_ref().and_then(|all| all.get(script.sha.as_str()));
-    let text = changed.map_or(script.source, String::as_str);
+    let text = changed.map_or(script.source.as_str(), String::as_str);
     memory::run(store, &script.sha, text, &words(keys), &words(args))
 }
 
@@ -109,16 +84,10 @@ pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &
 static CHANGED: LazyLock<Option<HashMap<&str, String>>> = LazyLock::new(|| {
     let folder = std::env::var_os("REDLOCK_SIM_SCRIPTS")?;
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/lua");
-    let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap());
-    let files: Vec<(String, String)> = files
-        .map(|file| {
-            let own = fs::read_to_string(own.join(file.file_name())).unwrap();
-            (own, fs::read_to_string(file.path()).unwrap())
-        })
-        .collect();
-    let with_files = |script: &'static Script| {
-        let changed = files.iter().fold(script.source.to_owned(), |text, (own, changed)| text.replace(own, changed));
-        (script.sha.as_str(), changed)
+    let text = |file: &str| {
+        let name = format!("{file}.lua");
+        fs::read_to_string(Path::new(&folder).join(&name)).or_else(|_| fs::read_to_string(own.join(&name))).unwrap()
     };
+    let with_files = |script: &'static Script| (script.sha.as_str(), script::assembled(&text(script.file), text));
     Some(script::all().into_iter().map(with_files).collect())
 });

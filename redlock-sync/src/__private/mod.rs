@@ -24,11 +24,12 @@ pub use self::hold::{AnyValue, Guard, Hold, Run, SharedHold, Value, begin, clien
 pub use self::memory::command;
 pub use self::policy::{OrError, OrSkip, panic};
 pub use crate::once::OnceGuard;
+pub use crate::protocol::script::Script;
 
-/// Operation and SHA-1 of every script, so that a proxy can tell them apart.
+/// Every script of the crate, so that a proxy can tell their calls apart.
 #[must_use]
-pub fn scripts() -> Vec<(&'static str, String)> {
-    crate::protocol::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
+pub fn scripts() -> Vec<&'static Script> {
+    crate::protocol::script::all()
 }
 
 /// Parses a length of time with units, such as `1h30m`.

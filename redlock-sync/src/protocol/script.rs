@@ -1,7 +1,11 @@
 //! The scripts that run on the servers, and one call of one of them.
 //!
-//! Each script is a `.lua` file whose first lines state its keys, arguments and replies. It is called by its digest. A
-//! node that does not know the digest answers NOSCRIPT, and gets the source in the same round.
+//! Each script is a `.lua` file whose first lines state its keys, arguments and replies. A line `-- include push`
+//! stands for the text of that file, whose functions several scripts have. Before that line, a script may have a fast
+//! path, which ends it while there is no wait. Then no function is made.
+//!
+//! A script is called by its digest. A node that does not know the digest answers NOSCRIPT, and gets the source in the
+//! same round.
 //!
 //! The scripts of all kinds of locks have their arguments in one order. A part in brackets can be absent.
 //!
@@ -16,12 +20,17 @@ use std::time::Duration;
 use crate::token::LockId;
 
 /// A server-side script with its digest.
+#[doc(hidden)]
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub struct Script {
+    /// The name of its file in `lua/`, without the ending.
+    pub file: &'static str,
     /// What it does, in the words of the library's users. Two scripts can have the same operation.
-    pub(crate) operation: &'static str,
-    pub(crate) source: &'static str,
-    pub(crate) sha: String,
+    pub operation: &'static str,
+    /// With the text of the files that it includes.
+    pub source: String,
+    /// The digest of the source.
+    pub sha: String,
     /// Its bit in a set of scripts.
     pub(crate) bit: u64,
     /// The scripts of the same kind of lock, for which a user needs the same permissions.
@@ -45,26 +54,45 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn new(operation: &'static str, source: &'static str) -> Script {
-        let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
+    pub(crate) fn new(operation: &'static str, text: &str) -> Script {
+        let source = assembled(text, included);
+        let (sha, mut head) = (sha1_smol::Sha1::from(&source).hexdigest(), Vec::new());
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
         Script { operation, source, sha, head, ..Script::default() }
     }
 }
 
+/// The text of a script with that of other files in the place of each line `-- include push, grant`.
+pub(crate) fn assembled(text: &str, file: impl Fn(&str) -> String) -> String {
+    let whole = |line: &str| match line.strip_prefix("-- include ") {
+        Some(names) => names.trim_end().split(", ").map(&file).collect(),
+        None => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(whole).collect()
+}
+
+/// The text of a file that scripts include. A server refuses a script that includes any other name.
+fn included(file: &str) -> String {
+    macro_rules! text_of {
+        ($($name:literal)+) => {
+            match file {
+                $($name => include_str!(concat!("lua/", $name, ".lua")),)+
+                _ => "There is no such file.",
+            }
+        };
+    }
+    text_of!("end_with_last" "fence_counter" "grant" "permissions" "push" "q_task" "q_wake" "rw" "slots").to_owned()
+}
+
 macro_rules! scripts {
     ($(
-        $ident:ident = $file:literal $(behind $($before:literal)+)?
-        for $operation:literal $({ $($field:ident: $value:expr),+ })?
+        $ident:ident = $file:literal for $operation:literal $({ $($field:ident: $value:expr),+ })?
     ),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = concat!(
-                $($(include_str!(concat!("lua/", $before, ".lua")),)+)?
-                include_str!(concat!("lua/", $file, ".lua"))
-            );
-            let known = Script::new($operation, source);
-            Script { bit: 1 << Number::$ident as u32, kin: kin($file), $($($field: $value,)+)? ..known }
+            let known = Script::new($operation, include_str!(concat!("lua/", $file, ".lua")));
+            let (bit, kin) = (1 << Number::$ident as u32, kin($file));
+            Script { file: $file, bit, kin, $($($field: $value,)+)? ..known }
         });)+
 
         /// The place of each script in this list. A set of scripts is one `u64`, so there are at most 64.
@@ -101,59 +129,46 @@ fn lock_kind(file: &str) -> &str {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "fence_counter" "push" "grant" for "acquire"
-        { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
-    ADOPT = "adopt" behind "permissions" "fence_counter" for "adopt"
-        { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    ACQUIRE = "acquire" for "acquire" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
+    ADOPT = "adopt" for "adopt" { purpose: Purpose::Acquire, needs: Some("check mutex"), is_for_replicas: true },
     EXTEND = "extend" for "extend" { is_for_replicas: true, min_keys: 1 },
-    FENCE = "fence" behind "fence_counter" for "fence" { is_for_replicas: true },
-    RELEASE = "release" behind "release_fast" "fence_counter" "push" "grant" for "release"
-        { purpose: Purpose::Release, min_keys: 1 },
-    UNRESERVE = "unreserve" behind "push" for "release",
+    FENCE = "fence" for "fence" { is_for_replicas: true },
+    RELEASE = "release" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    UNRESERVE = "unreserve" for "release",
     INSPECT = "inspect" for "inspect",
     HELD = "held" for "check",
     PUBLISH = "publish" for "listen",
     LIST = "list" for "list",
     WRONG_TYPE = "wrong_type" for "look for a wrong type of",
     HEALTH = "health" for "ask for the health of",
-    PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire"
-        behind "semaphore_acquire_fast" "permissions" "fence_counter" "push" "slots" for "acquire"
+    PROBE = "probe" for "write to",
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
-    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend"
-        { is_for_replicas: true },
-    SEMAPHORE_FENCE = "semaphore_fence" behind "fence_counter" "push" "slots" for "fence"
-        { is_for_replicas: true },
-    SEMAPHORE_RELEASE = "semaphore_release" behind "end_with_last" "semaphore_release_fast" "push" "slots" for "release"
-        { purpose: Purpose::Release, min_keys: 1 },
-    SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
-    RW_ACQUIRE = "rw_acquire" behind "rw_acquire_fast" "permissions" "fence_counter" "push" "rw" for "acquire"
+    SEMAPHORE_EXTEND = "semaphore_extend" for "extend" { is_for_replicas: true },
+    SEMAPHORE_FENCE = "semaphore_fence" for "fence" { is_for_replicas: true },
+    SEMAPHORE_RELEASE = "semaphore_release" for "release" { purpose: Purpose::Release, min_keys: 1 },
+    SEMAPHORE_INSPECT = "semaphore_inspect" for "inspect",
+    RW_ACQUIRE = "rw_acquire" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check rw"), is_for_replicas: true },
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend"
-        { is_for_replicas: true, min_keys: 1 },
-    RW_FENCE = "rw_fence" behind "fence_counter" "push" "rw" for "fence"
-        { is_for_replicas: true },
-    RW_RELEASE = "rw_release" behind "end_with_last" "rw_release_fast" "push" "rw" for "release"
-        { purpose: Purpose::Release, min_keys: 1 },
+    RW_EXTEND = "rw_extend" for "extend" { is_for_replicas: true, min_keys: 1 },
+    RW_FENCE = "rw_fence" for "fence" { is_for_replicas: true },
+    RW_RELEASE = "rw_release" for "release" { purpose: Purpose::Release, min_keys: 1 },
     RW_INSPECT = "rw_inspect" for "inspect",
-    LATCH_ARRIVE = "latch_arrive" behind "permissions" "push" for "count down"
-        { needs: Some("check mutex"), is_for_replicas: true },
+    LATCH_ARRIVE = "latch_arrive" for "count down" { needs: Some("check mutex"), is_for_replicas: true },
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
-    Q_PUSH = "q_push" behind "q_push_fast" "permissions" "push" "q_wake" "q_task" for "push"
-        { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
-    Q_CLAIM = "q_claim" behind "q_claim_fast" "permissions" "push" "q_wake" "q_task" for "claim"
+    Q_PUSH = "q_push" for "push" { needs: Some("check queue"), takes_bodies: true, is_for_replicas: true },
+    Q_CLAIM = "q_claim" for "claim"
         { purpose: Purpose::Acquire, needs: Some("check queue"), brings_bodies: true, is_for_replicas: true },
-    Q_EXTEND = "q_extend" behind "q_task" for "extend" { is_for_replicas: true },
-    Q_FINISH = "q_finish" behind "q_finish_fast" "push" "q_wake" "q_task" for "finish"
-        { purpose: Purpose::Release, min_keys: 4 },
-    Q_POP = "q_pop" behind "permissions" "q_task" for "pop" { needs: Some("check queue"), brings_bodies: true },
-    Q_PEEK = "q_peek" behind "q_task" for "peek" { brings_bodies: true },
-    Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" { needs: Some("check queue") },
-    Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" { needs: Some("check queue") },
-    Q_PURGE = "q_purge" behind "permissions" for "purge" { needs: Some("check queue") },
+    Q_EXTEND = "q_extend" for "extend" { is_for_replicas: true },
+    Q_FINISH = "q_finish" for "finish" { purpose: Purpose::Release, min_keys: 4 },
+    Q_POP = "q_pop" for "pop" { needs: Some("check queue"), brings_bodies: true },
+    Q_PEEK = "q_peek" for "peek" { brings_bodies: true },
+    Q_REMOVE = "q_remove" for "remove" { needs: Some("check queue") },
+    Q_REVIVE = "q_revive" for "revive" { needs: Some("check queue") },
+    Q_PURGE = "q_purge" for "purge" { needs: Some("check queue") },
     Q_COUNT = "q_count" for "count",
-    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
+    Q_LEAVE = "q_leave" for "leave",
 }
 
 /// What a node needs to know of the calls of a script besides their bytes.
@@ -276,7 +291,7 @@ impl Call {
         bytes.reserve(self.script.source.len() + self.packed.len());
         push_length(bytes, b'*', self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
-        push(bytes, self.script.source);
+        push(bytes, &self.script.source);
         bytes.extend_from_slice(self.packed.get(self.tail..).unwrap_or_default());
         if let Some(word) = word {
             push(bytes, word);
@@ -430,7 +445,7 @@ mod tests {
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
         assert_eq!(by_digest(&call, false), first);
-        let source = ["EVAL", RELEASE.source];
+        let source = ["EVAL", &RELEASE.source];
         assert_eq!(with_source(&call, false), packed_by_redis(&[&source[..], &tail].concat()));
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
         assert_eq!(call.args().len(), 4);
@@ -456,7 +471,7 @@ mod tests {
         let checked = by_digest(&call(&ACQUIRE), true);
         assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check mutex"]));
         let checked = with_source(&call(&Q_PUSH), true);
-        assert_eq!(checked, packed_by_redis(&["EVAL", Q_PUSH.source, "1", "k", "t", "check queue"]));
+        assert_eq!(checked, packed_by_redis(&["EVAL", &Q_PUSH.source, "1", "k", "t", "check queue"]));
         for other in [&RELEASE, &EXTEND, &Q_FINISH] {
             assert_eq!(by_digest(&call(other), true), by_digest(&call(other), false));
         }

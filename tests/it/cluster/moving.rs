@@ -141,13 +141,9 @@ fn the_last_permit_and_the_last_reader_are_released_while_their_slot_is_open() {
     let cluster = Cluster::start();
     let (from, slot, key) = (cluster.master_of(SLOT), cluster.slot(SLOT), format!("{SLOT}last"));
     let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
-    macro_rules! script {
-        ($($part:literal)+) => {
-            concat!($(include_str!(concat!("../../../redlock-sync/src/protocol/lua/", $part, ".lua"))),+)
-        };
-    }
-    let permits = script!("end_with_last" "semaphore_release_fast" "push" "slots" "semaphore_release");
-    let readers = script!("end_with_last" "rw_release_fast" "push" "rw" "rw_release");
+    let scripts = redlock_sync::__private::scripts();
+    let source = |file| &scripts.iter().find(|script| script.file == file).unwrap().source;
+    let (permits, readers) = (source("semaphore_release"), source("rw_release"));
     // The second and the fourth call are not for the fast path.
     for (source, member, args) in [
         (permits, "0 token", ["token", "0", "2", "0", "0"].as_slice()),

@@ -83,8 +83,8 @@ impl Proxy {
     pub fn start(server: &Server) -> Self {
         let port = Port::free();
         let shared = Arc::new(Shared::new(server.addr()));
-        for (name, digest) in redlock_sync::__private::scripts() {
-            shared.name_script(name, &digest);
+        for script in redlock_sync::__private::scripts() {
+            shared.name_script(script.operation, &script.sha);
         }
         let acceptor = Mutex::new(Some(Acceptor::start(&port, &shared)));
         let proxy = Self { port, url: Mutex::default(), shared, acceptor };

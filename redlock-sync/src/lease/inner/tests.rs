@@ -40,7 +40,7 @@ impl Rig {
         // All scripts are loaded, so each call is one request.
         for server in &servers {
             for script in crate::protocol::script::all() {
-                server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
+                server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(&script.source));
             }
         }
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();

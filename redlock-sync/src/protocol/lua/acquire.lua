@@ -16,12 +16,14 @@
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it is new, 2 it
 --         was there)}. If the value is empty, the key is free, but an attempt may take it only after the remaining ms.
+-- include permissions
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local is_fast_path, several = #ARGV <= 3, ARGV[3] == '1'
 if is_fast_path and (several or redis.call('EXISTS', queue) == 0) then
   if redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
 end
 
+-- include fence_counter, push, grant
 local wait, wanted = ARGV[4] or '', tonumber(ARGV[6] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end

@@ -6,6 +6,7 @@
 -- after the clock has reached it, ARGV[5] token of the former holder; the last argument may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now, {0, ms, token, 0} another token holds it for that long, -1
 --         there is no key
+-- include permissions, fence_counter
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end

@@ -1,5 +1,5 @@
--- Comes before the scripts that release permits and read-write locks, also before their fast paths. It uses no key and
--- no argument by itself.
+-- A function for the scripts that release permits and read-write locks, and for their fast paths. It uses no key and no
+-- argument by itself.
 -- Lets a sorted set of holders expire with its last member. An acquire lengthens the life of the key to the end of its
 -- lease. So each release shortens it again: the released holder may have had the longest lease. While a cluster moves
 -- the slot, the server refuses to read a key that is gone. Then there is no last member.

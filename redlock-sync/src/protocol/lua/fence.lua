@@ -5,6 +5,7 @@
 -- ARGV[1] token, ARGV[2] fence to reach (0: the next), ARGV[3] ms for which the fence counter is kept after the clock
 -- has reached it
 -- replies {1, fence} with the value of the counter now, 0 another token holds the lock, -1 there is no key
+-- include fence_counter
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end

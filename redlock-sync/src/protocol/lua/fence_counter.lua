@@ -1,4 +1,4 @@
--- Comes before the scripts that raise the fence counter of a lock. It uses no key and no argument by itself.
+-- Functions for the scripts that raise the fence counter of a lock. They use no key and no argument by themselves.
 -- The counter is a number. A lock's first fence is the time of the server's clock in us, and each later one is higher.
 -- All kinds of locks have the same counter, in a key of its own beside the lock.
 

@@ -1,5 +1,5 @@
--- Comes after fence_counter.lua and push.lua, and before the scripts that grant a mutex. It uses no key and no argument
--- by itself.
+-- A function for the scripts that grant a mutex. Included after fence_counter.lua and push.lua. It uses no key and no
+-- argument by itself.
 -- A granted lock has the token of its wait: the random part that the script was given, `:granted:`, and the wait.
 
 -- Grants the lock to a wait. The key is set before the push is published, so the push is true when it arrives. `life`

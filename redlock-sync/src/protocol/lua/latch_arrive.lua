@@ -7,6 +7,7 @@
 -- ARGV[1] number of arrivals that open it, ARGV[2] ms for which it is kept at least, ARGV[3..] arrivals; `!` is the
 -- mark that it is open; the last argument may be that of permissions.lua
 -- replies 1
+-- include permissions, push
 local key, waits = KEYS[1], KEYS[2]
 local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
 if first.err then return first end

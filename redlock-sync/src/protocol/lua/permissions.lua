@@ -1,10 +1,10 @@
--- Runs before scripts that set something. On request, it checks before any write that this user may run the commands of
+-- Included by scripts that set something. On request, it checks before any write that this user may run the commands of
 -- all scripts of one kind. Otherwise, a user could acquire a lock that it cannot release. A kind that is not used needs
 -- no permission.
--- KEYS[1], KEYS[2] keys of the script that follows, which can have more
+-- KEYS[1], KEYS[2] keys of the script, which can have more
 -- ARGV: the last one may be `check` and the name of a kind. It is then removed.
 -- replies an error with the commands that the server does not have, or that the user may not run; if there are none,
--- the script that follows continues
+-- the script continues
 local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
 if kind then
   local needs = {

@@ -1,5 +1,5 @@
--- Comes before the scripts that release or may grant a lock. Its functions notify waits. It uses no key and no argument
--- by itself.
+-- Functions for the scripts that release or may grant a lock: they notify waits. They use no key and no argument by
+-- themselves.
 -- The queue is a sorted set of waits, each `channel/number`, in order of arrival. A member `*ms` is a pause until that
 -- time of the server. In a pause, programs that poll the key find it free.
 -- A wait whose client cannot be notified is `-ms:random`: it polls. Each of its attempts sets a mark beside the queue

@@ -1,7 +1,6 @@
 -- Claims the task that has been due for longest. The script moves the task's time to the end of the claim. Then the
 -- task is due again, unless the claimant has ended or extended the claim. Executed twice for one token, it names the
 -- same task. A full server (maxmemory) accepts the first write, so clients can empty a queue there.
--- Its twin, q_claim_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (the task of each token), KEYS[6] waits,
 -- KEYS[7] last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty),
@@ -9,12 +8,47 @@
 -- which the last fence is kept after the clock has reached it; the last argument may be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed
 --         before)}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
+
+local due, body, meta, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[6]
+local token, wait = ARGV[1], ARGV[5]
+
+-- The fast path: a claim that finds a due task without a claim. If a wait may have to be woken, the rest of the script
+-- does that. The argument of permissions.lua is one too many for this path.
+local claimed
+if #ARGV == 7 then
+  local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
+  local time = redis.call('TIME')
+  local id, next, now = first[1], tonumber(first[4] or ''), time[1] * 1000000 + time[2]
+  local is_due = id and tonumber(first[2]) <= now and not redis.call('HGET', claims, token)
+  -- A task that was never claimed has no state.
+  local state = is_due and (redis.call('HGET', meta, id) or '0 1 0 0 - ')
+  local attempts, version, why = string.match(state or '', '^(%d+) (%d+) 0 %d+ %- (.*)$')
+  local is_free = attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3])
+  local text = is_free and redis.call('HGET', body, id)
+  if text then
+    local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
+    -- These calls come before any write, since they fail if the key is of another type. A full server (maxmemory)
+    -- accepts the first write.
+    local number = math.max(now, (tonumber(redis.call('GET', KEYS[7]) or '') or 0) + 1)
+    local fence = string.format('%.0f', number)
+    if wait ~= '' then redis.call('ZREM', waits, wait) end
+    must_wake = must_wake and redis.call('ZCARD', waits) > 0
+    redis.call('PERSIST', due)
+    redis.call('ZADD', due, string.format('%.0f', now + ARGV[2] * 1000), id)
+    redis.call('HSET', meta, id, attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why)
+    redis.call('HSET', claims, token, id)
+    redis.call('SET', KEYS[7], fence, 'PX', ARGV[7] + math.floor((number - now) / 1000))
+    claimed = {1, fence, id, attempts + 1, text, math.min(now - first[2], now)}
+    if not must_wake then return claimed end
+  end
+end
+
+-- include permissions, push, q_wake, q_task
 if claimed then
-  wake(KEYS[6])
+  wake(waits)
   return claimed
 end
-local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local token, wait = ARGV[1], ARGV[5]
+local dead = KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0

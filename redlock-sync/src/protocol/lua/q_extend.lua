@@ -2,6 +2,7 @@
 -- KEYS[1] due, KEYS[2] meta
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] id of the task
 -- replies 1, 0 another claim has the task or none has it, -1 there is no such task
+-- include q_task
 local state = redis.call('HGET', KEYS[2], ARGV[3])
 if not state then return -1 end
 local _, _, _, _, holder = read(state)

@@ -3,6 +3,7 @@
 -- KEYS[1] waits
 -- ARGV[1] the wait
 -- replies 1
+-- include push, q_wake
 redis.call('ZREM', KEYS[1], ARGV[1])
 wake(KEYS[1])
 return 1

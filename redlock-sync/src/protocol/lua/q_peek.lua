@@ -3,6 +3,7 @@
 -- ARGV[1] how many at most, ARGV[2] `due` for those that are due now, or `all`
 -- A reply carries at most 1 MiB of bodies, or one body that is larger.
 -- replies a list with the server's time in us since 1970, and {id, us since 1970, state, body} for each
+-- include q_task
 local time = redis.call('TIME')
 local now = n(time[1] * 1000000 + time[2])
 local last = ARGV[2] == 'due' and now or '+inf'

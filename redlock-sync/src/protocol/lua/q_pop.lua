@@ -4,6 +4,7 @@
 -- ARGV[1] how many at most, ARGV[2] most dead tasks; the last argument may be that of permissions.lua
 -- A lost reply loses its tasks, so a reply has at most 64 KiB of bodies, or one larger body.
 -- replies a list with {id, us since 1970 when it was due, state, body} for each
+-- include permissions, q_task
 local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')
 local now, most, taken, died, size = time[1] * 1000000 + time[2], tonumber(ARGV[1]), {}, 0, 0

@@ -1,17 +1,43 @@
 -- Adds tasks to a queue. A second execution changes nothing more, unless a task was finished in between. That task is
 -- queued again. A full server (maxmemory) refuses the first write.
--- Its twin, q_push_fast.lua, runs first.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] what to do with a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue
--- (empty: no limit); then for each task: its id, its body, when it is due (`+us` from now, or us since 1970); the last
--- argument may be that of permissions.lua
+-- (empty: no limit); then three for each task: ARGV[3] id, ARGV[4] body, ARGV[5] when it is due (`+us` from now, or us
+-- since 1970); the last argument may be that of permissions.lua
 -- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the current claim, as it is pushed here,
 --         4 runs once more with the body that it has}, {0, number of tasks} if the queue is full
+
+local due, body, meta, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
+
+-- The fast path: a push of one new task to a queue without a limit. If a wait may have to be woken, the rest of the
+-- script does that. The argument of permissions.lua is one too many for this path.
+local is_pushed = false
+if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
+  local id = ARGV[3]
+  -- A claimed or dead task has a state. A task that only waits needs none.
+  if not redis.call('HGET', meta, id) then
+    local time = redis.call('TIME')
+    -- This call comes before any write, since it fails if the key is of another type.
+    local are_waiting = redis.call('ZCARD', waits) > 0
+    if redis.call('ZADD', due, 'NX', string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[5]), id) == 1 then
+      local stored = redis.pcall('HSET', body, id, ARGV[4])
+      -- The key is of another type, so nothing is queued.
+      if type(stored) == 'table' then
+        redis.call('ZREM', due, id)
+        return stored
+      end
+      is_pushed = true
+      if not are_waiting or ARGV[5] ~= '+0' and redis.call('ZRANGE', due, 0, 0)[1] ~= id then return {1, 1} end
+    end
+  end
+end
+
+-- include permissions, push, q_wake, q_task
 if is_pushed then
-  wake(KEYS[5])
+  wake(waits)
   return {1, 1}
 end
-local due, body, meta, dead, waits, claims, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[1]
+local dead, claims, policy = KEYS[4], KEYS[6], ARGV[1]
 -- A key of another type is found before anything is written. The keys of dead tasks and of claims are used only for a
 -- task that is claimed or not queued. For a single task, they are checked in that case.
 redis.call('HGET', body, '')

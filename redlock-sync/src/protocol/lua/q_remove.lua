@@ -4,6 +4,7 @@
 -- ARGV[1] id, ARGV[2] us since 1970 as it was seen (empty: whatever it is now), ARGV[3] version as it was seen; the
 -- last argument may be that of permissions.lua
 -- replies 1 removed, 0 it has changed, -1 there is no such task
+-- include permissions, q_task
 local id = ARGV[1]
 local at, died = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[4], id)
 local state = redis.call('HGET', KEYS[3], id)

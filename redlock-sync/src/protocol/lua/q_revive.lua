@@ -4,6 +4,7 @@
 -- ARGV[1] id, ARGV[2] how many of the oldest (0: the one with that id); the last argument may be that of
 -- permissions.lua
 -- replies the number of tasks that were queued again
+-- include permissions, push, q_wake, q_task
 local ids = {ARGV[1]}
 if ARGV[2] ~= '0' then
   ids = redis.call('ZRANGE', KEYS[3], 0, ARGV[2] - 1)

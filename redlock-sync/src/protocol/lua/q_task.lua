@@ -1,5 +1,5 @@
--- Comes before the scripts of a queue. Its functions read and write the state of a task. It uses no key and no argument
--- by itself.
+-- Functions for the scripts of a queue: they read and write the state of a task. They use no key and no argument by
+-- themselves.
 -- The state is `attempts version again fence token why`. Times are in us. `again` is the time at which the task must
 -- run once more after the current claim (0: it need not). The token is that of its claim (`-`: none). `why` is the last
 -- error. A task that was never claimed needs no state. A state that cannot be parsed counts as none, so that the task

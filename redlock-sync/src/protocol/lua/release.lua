@@ -1,7 +1,6 @@
 -- Releases the lock if the token still holds it: grants it to the first wait in the queue whose client listens, or
 -- frees it. With an empty token, it removes a wait from the queue, and passes a grant of that wait to the next wait. A
 -- full server (maxmemory) does not refuse the first write.
--- Its twin, release_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or KEYS[1] only, while a cluster moves its slot: then no wait is
 -- notified
 -- ARGV[1] token (may be empty), ARGV[2] the grant, `age pauses several span life random`: age of the chain of grants in
@@ -13,6 +12,16 @@
 -- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this
 --         user may not publish, 5 released where only the lock's key was named, 6 released in a pause that goes on, 0
 --         another token holds the lock, -1 there is no key
+
+-- The fast path: a release while there is no wait.
+if not ARGV[3] and ARGV[1] ~= '' and (not KEYS[2] or redis.pcall('EXISTS', KEYS[2]) == 0) then
+  if redis.pcall('GET', KEYS[1]) == ARGV[1] then
+    redis.call('DEL', KEYS[1])
+    return KEYS[2] and 1 or 5
+  end
+end
+
+-- include fence_counter, push, grant
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 -- An empty token must not equal an empty value.
 if token == '' then token = nil end

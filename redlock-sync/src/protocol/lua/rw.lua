@@ -1,5 +1,5 @@
--- Comes after push.lua and before the scripts of a read-write lock. Its functions find the holders, the waits, and the
--- wait whose turn it is.
+-- Functions for the scripts of a read-write lock: they find the holders, the waits, and the wait whose turn it is.
+-- Included after push.lua.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- The lock is a sorted set of holders: `r` or `w` and the token. The score is the ms of this server's time through
 -- which the holder has the lock. A holder whose time has passed counts as absent. There is either one writer or any

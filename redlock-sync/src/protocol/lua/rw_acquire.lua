@@ -2,7 +2,6 @@
 -- to execute twice: if the token holds the lock already, the reply is yes, and the lease is never shortened.
 -- A reader enters if no writer holds the lock and none waits. A writer enters if nothing holds the lock and it is its
 -- turn. A wait with a reservation always enters. With one node, a free lock goes to the waits whose turn it is.
--- Its twin, rw_acquire_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] `r` or `w`, ARGV[4] 1 with several nodes (may be absent). A fast-path
 -- call ends here.
@@ -14,7 +13,31 @@
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, ms until all holders should have ended, the token of one of them, place of the wait (0 none, 1 it is new,
 --         2 it was there)}. Without a token the lock is free, but for others.
-local letter, own, lease, several = ARGV[3], ARGV[3] .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1'
+
+local letter, lease = ARGV[3], tonumber(ARGV[2])
+
+-- The fast path: an attempt that asks only for the lock, while there is no wait. The argument of permissions.lua is one
+-- too many for this path.
+if (ARGV[4] or '1') == '1' and not ARGV[5] and redis.call('EXISTS', KEYS[2], KEYS[4]) == 0 then
+  local key = KEYS[1]
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  -- This is the holder that ends first.
+  local holder = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if holder.err then return holder end
+  local is_free = not holder[1]
+  -- The lock is free, or only readers hold it and none of them has ended.
+  if is_free or letter == 'r' and tonumber(holder[2]) >= now and string.sub(holder[1], 1, 1) == 'r' then
+    -- A token that is already a holder keeps its end. That end is not earlier than the time on which this attempt may
+    -- rely.
+    redis.call('ZADD', key, 'NX', now + lease, letter .. ARGV[1])
+    if is_free or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, ARGV[2]) end
+    return 1
+  end
+end
+
+-- include permissions, fence_counter, push, rw
+local own, several = letter .. ARGV[1], ARGV[4] == '1'
 local wait, wanted = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
 local failure = failure_of_key()

@@ -8,6 +8,7 @@
 -- became a reader, reserve the lock for waiting readers
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and a holder that
 --         excludes it does, -1 the token does not hold it
+-- include push, rw
 local own, former, lease, several, what = ARGV[3] .. ARGV[1], 'w' .. ARGV[1], tonumber(ARGV[2]), ARGV[4] == '1', ARGV[5]
 local failure = failure_of_key()
 if failure then return failure end

@@ -6,6 +6,7 @@
 -- has reached it, ARGV[4] `r` or `w`
 -- replies {1, fence} with the value of the counter now, 0 the token does not hold it and a holder that excludes it
 --         does, -1 the token does not hold it
+-- include fence_counter, push, rw
 local token, letter = ARGV[1], ARGV[4]
 local failure = failure_of_key()
 if failure then return failure end

@@ -1,7 +1,6 @@
 -- Releases a read-write lock if the token holds it. If it was the last holder, the waits whose turn it is get the lock
 -- (rw.lua). With an empty token, it removes a wait from its queue, and the reservation of that wait. A full server
 -- (maxmemory) does not refuse the first write.
--- Its twin, rw_release_fast.lua, runs first.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or KEYS[1] only,
 -- while a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] `r` or `w`, ARGV[3] 1 with several nodes (may be absent)
@@ -11,8 +10,21 @@
 -- A reader that is still a writer on this node is released as a writer.
 -- replies 1 released, 5 the same where only the lock's key was named, 0 the token does not hold it and a holder that
 --         excludes it does, -1 the token does not hold it
-local token, letter, several, wait, keep = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
+-- include end_with_last
+
+local token, letter, wait, keep = ARGV[1], ARGV[2], ARGV[4] or '', ARGV[5] or '0'
 local own = letter .. token
+
+-- The fast path: a release while there is no wait.
+if wait == '' and keep == '0' and (not KEYS[2] or redis.call('EXISTS', KEYS[2], KEYS[4]) == 0) then
+  local left = redis.pcall('ZREM', KEYS[1], own)
+  if left == 1 then end_with_last(KEYS[1]) end
+  if left == 1 and not KEYS[2] then return 5 end
+  if left ~= 0 then return left end
+end
+
+-- include push, rw
+local several = ARGV[3] == '1'
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
 if wait ~= '' and letter == 'r' and writers then leave(readers, wait) end
@@ -22,14 +34,14 @@ if letter == 'r' and live(own) == 0 and live('w' .. token) > 0 then
   letter, own = 'w', 'w' .. token
 end
 local was_in = live(own) > 0
-if was_in and keep > 0 then
+if was_in and keep ~= '0' then
   redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
   redis.call('ZADD', key, now + keep, own)
   tidy()
   if not writers then return 5 end
   -- The first reader that enters admits all other readers.
-  hint(writers, ARGV[5], '0 0')
-  hint(readers, ARGV[5], '0 0')
+  hint(writers, keep, '0 0')
+  hint(readers, keep, '0 0')
   return 1
 end
 local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0

@@ -2,7 +2,6 @@
 -- reservation gets its reserved slots. Otherwise enters the wait into the queue, where it keeps its place. Safe to
 -- execute twice: if the token has its slots already, the reply is yes, and the lease is never shortened.
 -- With one node, free slots first go to the waits before this one. With several, any attempt may take one (slots.lua).
--- Its twin, semaphore_acquire_fast.lua, runs first.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots
 -- of the token's lease, ARGV[5] ms for which a slot is reserved (0: there are several nodes). A fast-path call for one
@@ -15,8 +14,39 @@
 -- replies {0, ms, first 80 bytes of its token, place of the wait (0 none, 1 it is new, 2 it was there)}. The ms are
 --         those until the first permit or reservation ends, or after which a wait that keeps the other slots counts as
 --         gone.
-local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[6] or ''
-local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
+
+local key, queue, token, lease = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+
+-- The fast path: an attempt that asks only for one permit, while there is no wait. It does nothing if the token has a
+-- permit already, if a permit has ended, or if a member is no permit. The argument of permissions.lua is one too many
+-- for this path.
+if not ARGV[6] and redis.call('EXISTS', queue) == 0 then
+  local slot = ARGV[4]
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
+  if all.err then return all end
+  if all[1] then
+    local permits, at, taken = tonumber(ARGV[3]), tonumber(slot), {}
+    -- The members are in order of their ends.
+    local is_plain = #all < 2 * permits and tonumber(all[2]) >= now
+    for i = 1, is_plain and #all or 0, 2 do
+      local other, holder = string.match(all[i], '^(%d+) (.+)$')
+      is_plain = is_plain and other and holder ~= token
+      taken[tonumber(other or -1)] = true
+    end
+    while is_plain and taken[at] do at = (at + 1) % permits end
+    slot = is_plain and string.format('%d', at)
+  end
+  if slot then
+    redis.call('ZADD', key, now + lease, slot .. ' ' .. token)
+    if not all[1] or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    return {1, '0', slot}
+  end
+end
+
+-- include permissions, fence_counter, push, slots
+local wait, permits, many = ARGV[6] or '', tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
 local is_lease, span, wanted = ARGV[10] == '1', tonumber(ARGV[5]), tonumber(ARGV[8] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end

@@ -4,6 +4,7 @@
 -- KEYS[1] semaphore
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] slots
 -- replies 1 lent for at least that long now, 0 another token has one of the slots, -1 no token has it
+-- include push, slots
 local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local slots, set = slots_of(ARGV[3])
 local now = in_ms(redis.call('TIME'))

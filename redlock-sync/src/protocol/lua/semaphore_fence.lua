@@ -5,6 +5,7 @@
 -- ARGV[1] token, ARGV[2] fence to reach (0: the next), ARGV[3] ms for which the fence counter is kept after the clock
 -- has reached it, ARGV[4] slots
 -- replies {1, fence} with the value of the counter now, 0 another token has one of the slots, -1 no token has it
+-- include fence_counter, push, slots
 local lent, failure = read_lent(KEYS[1], in_ms(redis.call('TIME')))
 if failure then return failure end
 for _, slot in ipairs((slots_of(ARGV[4]))) do

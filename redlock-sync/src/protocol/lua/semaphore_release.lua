@@ -1,7 +1,6 @@
 -- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also removes a
 -- wait from the queue, and passes the slots that were reserved for it to the next wait. A full server (maxmemory) does
 -- not refuse the first write.
--- Its twin, semaphore_release_fast.lua, runs first.
 -- KEYS[1] semaphore, KEYS[2] queue; or KEYS[1] only, while a cluster moves its slot: then no wait is notified
 -- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a
 -- slot is reserved (0: there are several nodes)
@@ -9,7 +8,21 @@
 -- ms to keep the permits (0: given up now)
 -- replies 1 given up, 5 the same where only the semaphore's key was named, 0 another token has one of the slots, -1 the
 --         token lacks one of them
-local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[5] or ''
+-- include end_with_last
+
+local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
+
+-- The fast path: the release of the only slot of a lease, while there is no wait. It does nothing if the token does not
+-- have that slot.
+if not ARGV[5] and (not queue or redis.call('EXISTS', queue) == 0) then
+  local left = redis.pcall('ZREM', key, ARGV[2] .. ' ' .. token)
+  if left == 1 then end_with_last(key) end
+  if left == 1 and not queue then return 5 end
+  if left ~= 0 then return left end
+end
+
+-- include push, slots
+local keep, wait = tonumber(ARGV[6] or 0), ARGV[5] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)

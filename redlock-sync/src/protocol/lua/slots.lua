@@ -1,5 +1,5 @@
--- Comes after push.lua and before the scripts of semaphores. Its functions find the slots that are lent, and the wait
--- whose turn it is. It uses no key and no argument by itself.
+-- Functions for the scripts of semaphores: they find the slots that are lent, and the wait whose turn it is. Included
+-- after push.lua. They use no key and no argument by themselves.
 -- A semaphore is a sorted set with a member `slot token` for each permit that is lent. Its score is the end of that
 -- lease, in ms of the server's clock. A permit lives through its last ms, as a key does. Members that have ended do not
 -- count, and a later write removes them.

@@ -4,6 +4,7 @@
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key
+-- include push
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
