@@ -42,13 +42,13 @@ pub enum Heard {
     Refused,
 }
 
-/// What stands at the front of the queue.
+/// Whether the lock is left to other programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pause {
     No,
     GoesOn,
-    /// It has ended, and is removed.
-    Ended,
+    /// The next release begins one.
+    Due,
 }
 
 /// The rules that the models can leave out of the scripts.
@@ -88,17 +88,16 @@ pub trait Lock {
     fn free(&mut self);
     /// The wait to which a token was granted.
     fn granted_to(&self, token: &Self::Token) -> Option<Self::Wait>;
-    /// The token of a grant to this wait, with the random part of the call.
+    /// The token of a grant to this wait: with one server its own, with several one of the call.
     fn grant_of(&self, wait: &Self::Wait) -> Self::Token;
     /// Tells the client of the wait of its grant.
     fn publish(&mut self, wait: &Self::Wait) -> Heard;
 
-    /// Whether a pause for other programs stands at the front.
-    fn pause(&mut self) -> Pause {
+    fn pause(&self) -> Pause {
         Pause::No
     }
-    /// The wait at this place; `None` for a pause.
-    fn nth(&self, place: usize) -> Option<Option<Self::Wait>>;
+    /// The wait at this place.
+    fn nth(&self, place: usize) -> Option<Self::Wait>;
     fn is_queued(&self, wait: &Self::Wait) -> bool;
     fn enter(&mut self, wait: &Self::Wait);
     fn take_out(&mut self, wait: &Self::Wait);
@@ -156,22 +155,12 @@ fn is_own_grant<L: Lock>(lock: &L, held: &L::Token, wait: Option<&L::Wait>) -> b
 fn may_take<L: Lock>(lock: &mut L, call: &Attempt<L::Token, L::Wait>) -> bool {
     match (call.is_fast, lock.is_several()) {
         (true, true) => true,
+        // Any attempt may take it, but no wait in a pause.
+        (false, true) => call.wait.is_none() || lock.pause() != Pause::GoesOn,
+        (_, false) if lock.pause() == Pause::GoesOn => false,
         (true, false) => lock.nth(0).is_none(),
-        (false, true) => is_no_pause(lock, call.wait.as_ref()),
         (false, false) => is_its_turn(lock, call.wait.as_ref()),
     }
-}
-
-/// With several servers any attempt may take a free lock, but no wait in a pause.
-fn is_no_pause<L: Lock>(lock: &mut L, wait: Option<&L::Wait>) -> bool {
-    for _ in 0..MOST {
-        match lock.pause() {
-            Pause::GoesOn if wait.is_some() => return false,
-            Pause::Ended if wait.is_some() => {}
-            _ => return true,
-        }
-    }
-    true
 }
 
 /// Grants a free lock to the first wait that listens, unless that is this one. Takes the others out.
@@ -180,12 +169,7 @@ fn is_its_turn<L: Lock>(lock: &mut L, wait: Option<&L::Wait>) -> bool {
         return true;
     }
     for _ in 0..MOST {
-        match lock.pause() {
-            Pause::GoesOn => return false,
-            Pause::Ended => continue,
-            Pause::No => {}
-        }
-        let Some(first) = lock.nth(0).flatten().filter(|first| Some(first) != wait) else { return true };
+        let Some(first) = lock.nth(0).filter(|first| Some(first) != wait) else { return true };
         lock.take_out(&first);
         match grant(lock, &first) {
             Heard::Somebody => return false,
@@ -269,27 +253,23 @@ pub fn release<L: Lock>(lock: &mut L, call: &Release<L::Token, L::Wait>) -> Repl
         lock.keep();
         return Reply::Yes;
     }
-    match call.offers {
-        true if lock.is_several() => pass_on_several(lock),
-        true => pass_on(lock),
-        false => {
-            lock.free();
-            Reply::Yes
-        }
+    // A pause goes on if an attempt that reads no queue has taken the lock in it.
+    if !call.offers || lock.pause() != Pause::No {
+        lock.free();
+        return Reply::Yes;
     }
+    if lock.is_several() { pass_on_several(lock) } else { pass_on(lock) }
 }
 
 /// Grants the lock to the first wait that listens.
 fn pass_on<L: Lock>(lock: &mut L) -> Reply {
-    if lock.pause() != Pause::GoesOn {
-        for _ in 0..MOST {
-            let Some(first) = lock.nth(0) else { break };
-            lock.drop_front(1);
-            match first.map_or(Heard::Nobody, |wait| grant(lock, &wait)) {
-                Heard::Somebody => return Reply::Granted,
-                Heard::Refused => break,
-                Heard::Nobody => {}
-            }
+    for _ in 0..MOST {
+        let Some(first) = lock.nth(0) else { break };
+        lock.drop_front(1);
+        match grant(lock, &first) {
+            Heard::Somebody => return Reply::Granted,
+            Heard::Refused => break,
+            Heard::Nobody => {}
         }
     }
     lock.free();
@@ -300,8 +280,7 @@ fn pass_on<L: Lock>(lock: &mut L) -> Reply {
 fn pass_on_several<L: Lock>(lock: &mut L) -> Reply {
     let mut heir = None;
     for place in 0..MOST_OF_SEVERAL {
-        let Some(next) = lock.nth(place) else { break };
-        let Some(wait) = next else { continue };
+        let Some(wait) = lock.nth(place) else { break };
         match grant(lock, &wait) {
             Heard::Somebody => {
                 lock.drop_front(place + 1);
@@ -318,8 +297,6 @@ fn pass_on_several<L: Lock>(lock: &mut L) -> Reply {
         lock.set(lock.grant_of(&heir), Span::Grant);
         return Reply::Reserved;
     }
-    // Pauses without a wait behind them.
-    lock.drop_front(MOST_OF_SEVERAL);
     lock.free();
     Reply::Yes
 }

@@ -130,8 +130,8 @@ impl<const N: usize> Lock for Server<'_, N> {
         Heard::Somebody
     }
 
-    fn nth(&self, place: usize) -> Option<Option<u8>> {
-        (0..N as u8).filter(|client| self.queue() >> client & 1 == 1).nth(place).map(Some)
+    fn nth(&self, place: usize) -> Option<u8> {
+        (0..N as u8).filter(|client| self.queue() >> client & 1 == 1).nth(place)
     }
 
     fn is_queued(&self, wait: &u8) -> bool {

@@ -12,7 +12,7 @@ impl<const N: usize> Single<N> {
     /// The call that the client waits for.
     pub(super) fn call(state: &State<N>, c: usize) -> Call {
         let client = &state.clients[c];
-        let Client { token, wait, random, is_last, is_long, .. } = *client;
+        let Client { token, wait, is_last, is_long, .. } = *client;
         let kind = match client.phase {
             Phase::Asks => Kind::Acquire,
             Phase::RollsBack => Kind::Free,
@@ -26,7 +26,6 @@ impl<const N: usize> Single<N> {
             kind,
             token: if kind == Kind::Leave { 0 } else { token },
             wait: if names_wait { wait } else { 0 },
-            random,
             is_last: is_last && is_attempt,
             is_long: is_long && kind == Kind::Extend,
         }
@@ -53,12 +52,10 @@ impl<const N: usize> Single<N> {
         Self::send(state, c);
     }
 
-    /// Prepares a call. All but renewals and roll-backs draw the random part of a grant.
+    /// Prepares a call.
     pub(super) fn send(state: &mut State<N>, c: usize) {
-        let draws = matches!(state.clients[c].phase, Phase::Asks | Phase::Releases | Phase::Leaves);
-        let random = if draws { state.unused_random() } else { 0 };
         let client = &mut state.clients[c];
-        (client.status, client.age, client.is_duplicate, client.random) = (Status::Unsent, 0, false, random);
+        (client.status, client.age, client.is_duplicate) = (Status::Unsent, 0, false);
     }
 
     /// The call has a reply, or is given up (`None`).
@@ -72,7 +69,7 @@ impl<const N: usize> Single<N> {
         }
         let client = &mut state.clients[c];
         if !client.is_calling() {
-            (client.age, client.is_duplicate, client.status, client.random) = (0, false, Status::Unsent, 0);
+            (client.age, client.is_duplicate, client.status) = (0, false, Status::Unsent);
             client.is_long = false;
         }
     }

@@ -12,8 +12,6 @@ struct Server<'a, const N: usize> {
     state: &'a mut State<N>,
     /// The lease that the call asks for.
     lease: u8,
-    /// The random part of a grant.
-    random: u8,
 }
 
 fn some<T: Default + PartialEq>(number: T) -> Option<T> {
@@ -23,7 +21,7 @@ fn some<T: Default + PartialEq>(number: T) -> Option<T> {
 impl<const N: usize> Single<N> {
     pub(super) fn execute(&self, state: &mut State<N>, call: &Call) -> Reply {
         let before = *state;
-        let mut server = Server { model: self, state, lease: LEASE + u8::from(call.is_long), random: call.random };
+        let mut server = Server { model: self, state, lease: LEASE + u8::from(call.is_long) };
         let wait = some(call.wait);
         let reply = match call.kind {
             Kind::Acquire => {
@@ -104,11 +102,11 @@ impl<const N: usize> Lock for Server<'_, N> {
     }
 
     fn grant_of(&self, wait: &u8) -> u16 {
-        granted(*wait, self.random)
+        granted(*wait)
     }
 
     fn publish(&mut self, wait: &u8) -> Heard {
-        let token = granted(*wait, self.random);
+        let token = granted(*wait);
         let client = &mut self.state.clients[client_of(*wait)];
         if !client.listens && self.model.on(Rule::DeadWaitsAreSkipped) {
             return Heard::Nobody;
@@ -120,8 +118,8 @@ impl<const N: usize> Lock for Server<'_, N> {
         Heard::Somebody
     }
 
-    fn nth(&self, place: usize) -> Option<Option<u8>> {
-        self.state.queue.get(place).copied().and_then(some).map(Some)
+    fn nth(&self, place: usize) -> Option<u8> {
+        self.state.queue.get(place).copied().and_then(some)
     }
 
     fn is_queued(&self, wait: &u8) -> bool {

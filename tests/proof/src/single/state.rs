@@ -1,7 +1,7 @@
 //! The state of model (a).
 //!
-//! A token is a number: that of an attempt has its client and its serial number, that of a grant has the wait and the
-//! random part. A wait is a number too: its client and its call.
+//! A token is a number: that of an attempt has its client and its serial number, that of a grant has the wait. A wait is a
+//! number too: its client and its call.
 //!
 //! A name that stands nowhere any more is used again. So the number of calls and attempts has no bound. The library draws
 //! names that never come back; here a name comes back when nobody can tell it from a new one. A token is forgotten by
@@ -68,8 +68,6 @@ pub struct Call {
     pub(super) kind: Kind,
     pub(super) token: u16,
     pub(super) wait: u8,
-    /// The random part of the next token.
-    pub(super) random: u8,
     /// It does not enter the queue.
     pub(super) is_last: bool,
     /// An extension asks for one tick more than a lease.
@@ -86,8 +84,6 @@ pub struct Client {
     pub(super) is_duplicate: bool,
     pub(super) is_last: bool,
     pub(super) is_long: bool,
-    /// The random part of the grant that its call may make.
-    pub(super) random: u8,
     /// The wait of the call of `lock()` under way; 0: none.
     pub(super) wait: u8,
     /// Evidence: ticks since the start of the last attempt that found the wait queued, and whether all is certain.
@@ -143,8 +139,9 @@ pub(super) fn attempt_token(client: usize, serial: u8) -> u16 {
     0x80 | (client as u16) << 4 | u16::from(serial)
 }
 
-pub(super) fn granted(wait: u8, random: u8) -> u16 {
-    GRANTED | u16::from(wait) << 8 | u16::from(random)
+/// A wait brings the token of its grant into the queue. So each grant to it has the same token.
+pub(super) fn granted(wait: u8) -> u16 {
+    GRANTED | u16::from(wait) << 8
 }
 
 pub(super) fn is_granted(token: u16) -> bool {
@@ -159,7 +156,7 @@ pub(super) fn wait_id(client: usize, call: u8) -> u8 {
     0x40 | (client as u8) << 4 | call
 }
 
-/// The client of a wait, of a token of an attempt, or of a random part.
+/// The client of a wait, or of a token of an attempt.
 pub(super) fn client_of(id: u8) -> usize {
     usize::from(id >> 4 & 3)
 }
@@ -220,7 +217,6 @@ impl Client {
 enum Name<'a> {
     Token(&'a mut u16),
     Wait(&'a mut u8),
-    Random(&'a mut u8),
 }
 
 impl<const N: usize> State<N> {
@@ -236,13 +232,11 @@ impl<const N: usize> State<N> {
         for client in &mut self.clients {
             see(Name::Token(&mut client.token));
             see(Name::Wait(&mut client.wait));
-            see(Name::Random(&mut client.random));
             client.pushes.iter_mut().for_each(|token| see(Name::Token(token)));
         }
         for call in self.lines.iter_mut().flat_map(|line| &mut line.calls) {
             see(Name::Token(&mut call.token));
             see(Name::Wait(&mut call.wait));
-            see(Name::Random(&mut call.random));
         }
         for client in &mut self.clients {
             client.leftovers.iter_mut().chain(&mut client.owed).for_each(|token| see(Name::Token(token)));
@@ -250,7 +244,7 @@ impl<const N: usize> State<N> {
         }
     }
 
-    /// A serial number, the number of a call, or a random part that is not in use. `client`: of the first two.
+    /// A serial number or the number of a call that is not in use.
     fn unused(&self, is_it: impl Fn(Name<'_>) -> Option<u8>) -> u8 {
         let mut used = 1_u32;
         let mut scanned = *self;
@@ -275,14 +269,6 @@ impl<const N: usize> State<N> {
         })
     }
 
-    pub(super) fn unused_random(&self) -> u8 {
-        self.unused(|name| match name {
-            Name::Token(token) if is_granted(*token) => Some(*token as u8 & 15),
-            Name::Random(random) => Some(*random),
-            _ => None,
-        })
-    }
-
     pub(super) fn tidied(&self) -> State<N> {
         let mut state = *self;
         state.forget();
@@ -293,9 +279,11 @@ impl<const N: usize> State<N> {
     fn forget(&mut self) {
         let (key, queue, calls) = (self.key, self.queue, self.lines.map(|line| line.calls));
         let calls = || calls.iter().flatten().filter(|call| call.kind != Kind::None);
+        let waits = self.clients.map(|client| client.wait);
         let may_be_set = |token: u16| {
-            let random = if is_granted(token) { token as u8 } else { 0 };
-            key == token || calls().any(|call| call.token == token || random != 0 && call.random == random)
+            let wait = if is_granted(token) { wait_of(token) } else { 0 };
+            let may_enter = || queue.contains(&wait) || waits.contains(&wait) || calls().any(|call| call.wait == wait);
+            key == token || calls().any(|call| call.token == token) || wait != 0 && may_enter()
         };
         let pushes = self.clients.map(|client| client.pushes);
         let may_be_queued = |wait: u8| {
@@ -331,7 +319,7 @@ impl<const N: usize> State<N> {
         for line in after.lines.iter_mut().filter(|line| line.calls[0].kind != Kind::None) {
             line.client = order[usize::from(line.client)] as u8;
         }
-        let (mut serials, mut calls, mut randoms) = (Numbers::default(), [[0; 16]; 3], [0; 16]);
+        let (mut serials, mut calls) = (Numbers::default(), [[0; 16]; 3]);
         let number = |map: &mut [u8; 16], old: u8| {
             let next = map.iter().filter(|new| **new != 0).count() as u8 + 1;
             let new = &mut map[usize::from(old)];
@@ -343,9 +331,9 @@ impl<const N: usize> State<N> {
         after.names(&mut |name| match name {
             Name::Token(token) if *token == 0 => {}
             Name::Token(token) if is_granted(*token) => {
-                let (client, random) = (owner(*token), number(&mut randoms, *token as u8 & 15));
+                let client = owner(*token);
                 let call = number(&mut calls[client], wait_of(*token) & 15);
-                *token = granted(wait_id(order[client], call), random);
+                *token = granted(wait_id(order[client], call));
             }
             Name::Token(token) => {
                 let client = owner(*token);
@@ -356,7 +344,6 @@ impl<const N: usize> State<N> {
                 let client = client_of(*wait);
                 *wait = wait_id(order[client], number(&mut calls[client], *wait & 15));
             }
-            Name::Random(random) => *random = number(&mut randoms, *random),
         });
         for (old, name) in order.iter().take(N).enumerate() {
             let client = &mut after.clients[*name];

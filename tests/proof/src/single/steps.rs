@@ -230,8 +230,7 @@ impl<const N: usize> Single<N> {
             }
             let is_held = client.has_lease() && client.token == push;
             if !is_held && self.on(Rule::LateGrantGivenBack) {
-                let random = state.unused_random();
-                self.execute(&mut after, &Call { kind: Kind::Release, token: push, random, ..Call::default() });
+                self.execute(&mut after, &Call { kind: Kind::Release, token: push, ..Call::default() });
             }
             steps.push((told("{c} gives a late grant back", c, push), after));
         }
