@@ -28,11 +28,11 @@ use crate::error::Error;
 use crate::handover::grant;
 use crate::handover::keys_without_ttl::KeysWithoutTtl;
 use crate::handover::listener::Notification;
-use crate::handover::rules::{Pauses, QUEUE_LIFETIME};
+use crate::handover::rules::QUEUE_LIFETIME;
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
-use crate::handover::wait::{ServerWait, leave_to_foreign_clients};
+use crate::handover::wait::ServerWait;
 use crate::inner::ClientInner;
-use crate::lease::{Lease, LeaseInner, Origin};
+use crate::lease::{Lease, LeaseInner};
 use crate::observer::{Event, LockKind};
 use crate::options::{Kind, LockOptions, Mode};
 use crate::protocol::{LeaseCalls, Request, WaitArgs};
@@ -104,10 +104,9 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
         }
         return Ok(lease);
     }
-    let until = wait.until();
     // If the retry policy limits the attempts, the wait in the queue takes no longer than those attempts would.
     let attempts_take = request.options.retry.total_time();
-    let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
+    let in_queue = attempts_take.map_or(wait.until(), |time| wait.until().min(client.quorum.now().after(time)));
     // If threads of this process hold or want a lock of another kind by this name, the servers report the conflict at
     // once. If the servers do not answer now, the attempt at the head of the queue asks them again.
     if queues.is_of_another_kind(key, kind) {
@@ -119,11 +118,7 @@ fn enqueue_and_acquire(client: &Arc<ClientInner>, request: &Request, wait: MaxWa
     loop {
         match queues.enqueue(key, in_queue, kind, &request.options) {
             QueueOutcome::Head(head) => {
-                let pause = head.foreign_pause;
-                if pause.until > Tick::ZERO {
-                    leave_to_foreign_clients(&client.quorum, queues, request, pause.until.min(until));
-                }
-                let lease = AcquireLoop::new(client, request, wait, pause.pauses).run()?;
+                let lease = AcquireLoop::new(client, request, wait).run()?;
                 keep_or_share_head(&lease, head);
                 return Ok(lease);
             }
@@ -196,16 +191,16 @@ struct AcquireLoop<'a> {
     /// Number of attempts made.
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// With several nodes: the random part of the latest grant that this wait was notified of. Each later attempt names
-    /// it, and a node that reserved the key for it then says yes. An outdated one does no harm.
+    /// With several nodes: the beginning of the latest grant that this wait was notified of. Each later attempt names
+    /// it, and a node that reserved the key under it then says yes. An outdated one does no harm.
     pending_grant: Option<LockId>,
     keys_without_ttl: KeysWithoutTtl,
 }
 
 impl<'a> AcquireLoop<'a> {
-    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: MaxWait, pauses: Pauses) -> AcquireLoop<'a> {
+    fn new(client: &'a Arc<ClientInner>, request: &'a Request, limit: MaxWait) -> AcquireLoop<'a> {
         let limit = WaitLimit::new(client, request.key.as_str(), limit, request.options.unavailable_after);
-        let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until, pauses);
+        let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, limit.until);
         AcquireLoop {
             client,
             request,
@@ -281,7 +276,6 @@ impl<'a> AcquireLoop<'a> {
             wait: id.map(|id| WaitArgs { id, stays }),
             keeps_wait: self.wait.evidence.wait_may_remain,
             take_over: &take_over,
-            chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &options, by);
         match &outcome {
@@ -330,13 +324,13 @@ impl<'a> AcquireLoop<'a> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = notification.random.as_deref()?;
         if quorum.len() > 1 {
-            self.pending_grant = Some(LockId::from_server(random));
+            // Not the released token itself: the attempt may reach a node before the release does.
+            self.pending_grant = Some(LockId::from_server(&format!("{random}:granted:")));
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
         let since = grant::held_since(quorum, &self.request.options, notification, &self.wait.evidence)?;
-        let origin = Origin { wait: None, chain: self.wait.chain, next: None };
-        let start = client.start(self.request, LockId::granted(random, wait), origin);
+        let start = client.start(self.request, LockId::granted(random, wait), None);
         let fence = Some(notification.fence).filter(|fence| *fence > 0);
         let inner = Arc::new(LeaseInner::granted(start, fence, since));
         if client.queues.is_closed() {

@@ -13,8 +13,7 @@ use crate::handover::listener::{Listener, ListenerWait, Notification};
 use crate::handover::thread_queue::ThreadQueues;
 use crate::key::Key;
 use crate::lease::{
-    GivenUp, Lease, LeaseInner, LeaseStart, Leases, Origin, Pending, PendingRelease, notify_losses, release_revoked,
-    revoke,
+    GivenUp, Lease, LeaseInner, LeaseStart, Leases, Pending, PendingRelease, notify_losses, release_revoked, revoke,
 };
 use crate::node::is_about_permission;
 use crate::options::{CLOSING, LockOptions};
@@ -123,9 +122,9 @@ impl ClientInner {
     }
 
     /// The values from which a lease for this request is made.
-    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> LeaseStart {
+    pub(crate) fn start(&self, request: &Request, id: LockId, wait: Option<Arc<str>>) -> LeaseStart {
         let start = self.start_with(request.protocol.clone(), &request.key, &request.options, id);
-        LeaseStart { origin, ..start }
+        LeaseStart { wait, ..start }
     }
 
     /// The values from which a lease with these calls is made.
@@ -143,7 +142,7 @@ impl ClientInner {
             id,
             options: Arc::clone(options),
             process: self.process.clone(),
-            origin: Origin::default(),
+            wait: None,
         }
     }
 

@@ -104,7 +104,7 @@ impl LockId {
     /// The token by which a wait holds a lock that was granted to it. It contains the id of the wait, so a grant cannot
     /// be taken for that of another wait.
     pub(crate) fn granted(random: &str, wait: &str) -> LockId {
-        LockId(format!("{random}:granted:{wait}").into())
+        LockId(format!("{random}:granted:{}", wait_id(wait)).into())
     }
 }
 
@@ -203,12 +203,10 @@ impl TokenSource {
         TokenSource { place: format!(":{}:{}:", host_name(), process_id()) }
     }
 
-    /// A new token, and a random part for the token that its release may grant. Both take one call of the operating
-    /// system.
-    pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<(LockId, RandomPart), Error> {
-        let [own, next] = two_random()?.map(RandomPart);
+    /// A new token.
+    pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<LockId, Error> {
         let mut text = SmallVec::<[u8; USUAL_TOKEN]>::new();
-        text.extend_from_slice(own.encode(&mut Uuid::encode_buffer()).as_bytes());
+        text.extend_from_slice(digits(random()?, &mut Uuid::encode_buffer()).as_bytes());
         if let Some(holder_name) = holder_name {
             text.push(b':');
             text.extend_from_slice(holder_name.as_bytes());
@@ -218,8 +216,18 @@ impl TokenSource {
         }
         // The text is valid, and this check is faster than `from_utf8_lossy`.
         let text = std::str::from_utf8(&text).map_or_else(|_| String::from_utf8_lossy(&text), Cow::Borrowed);
-        Ok((LockId(text.into()), next))
+        Ok(LockId(text.into()))
     }
+}
+
+/// True for the token of a grant or of a reservation.
+pub(crate) fn is_granted(token: &str) -> bool {
+    token.split_once(':').is_some_and(|(_, rest)| rest.starts_with("granted:"))
+}
+
+/// The id of a wait: what its entry in a server queue begins with.
+pub(crate) fn wait_id(wait: &str) -> &str {
+    wait.split_once(' ').map_or(wait, |(id, _)| id)
 }
 
 /// The random part of a token. It tells tokens apart, also if a server returned only the beginning of a token.
@@ -229,29 +237,18 @@ pub(crate) fn random_part_of(token: &str) -> &str {
 
 /// The random part of a granted token, or of an id that is used once: 32 hexadecimal digits.
 pub(crate) fn random_part() -> Result<String, Error> {
-    Ok(RandomPart::fresh()?.encode(&mut Uuid::encode_buffer()).to_owned())
+    Ok(digits(random()?, &mut Uuid::encode_buffer()).to_owned())
 }
 
-/// The random part of a token that no holder has yet. It is used for one token only.
-#[derive(Clone, Debug)]
-pub(crate) struct RandomPart([u8; 16]);
-
-impl RandomPart {
-    pub(crate) fn fresh() -> Result<RandomPart, Error> {
-        two_random().map(|[random, _]| RandomPart(random))
-    }
-
-    /// The 32 hexadecimal digits of a random UUID. `buffer` comes from `Uuid::encode_buffer`.
-    pub(crate) fn encode<'a>(&self, buffer: &'a mut [u8]) -> &'a str {
-        uuid::Builder::from_random_bytes(self.0).into_uuid().simple().encode_lower(buffer)
-    }
+/// The 32 hexadecimal digits of a random UUID. `buffer` comes from `Uuid::encode_buffer`.
+fn digits(random: [u8; 16], buffer: &mut [u8]) -> &str {
+    uuid::Builder::from_random_bytes(random).into_uuid().simple().encode_lower(buffer)
 }
 
 /// The name of the channel on which a client receives grants and notifications. A granted token contains the channel,
 /// so the channel names host and process.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
-    let [random, _] = two_random()?;
-    let random = u128::from_be_bytes(random) >> 64;
+    let random = u128::from_be_bytes(random()?) >> 64;
     Ok(format!("redlock-sync:{}:{}:{random:016x}", in_channel(&host_name()), process_id()).into())
 }
 
@@ -261,15 +258,14 @@ fn in_channel(host: &str) -> String {
     host.chars().take(MAX_HOST_IN_CHANNEL).map(safe).collect()
 }
 
-/// The only source of random bits for tokens and ids. One system call draws two values, and costs as much as a call for
-/// one value.
-fn two_random() -> Result<[[u8; 16]; 2], Error> {
+/// The only source of random bits for tokens and ids.
+fn random() -> Result<[u8; 16], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
         return Ok(bytes);
     }
-    let mut bytes = [[0; 16]; 2];
-    getrandom::fill(bytes.as_flattened_mut()).map_err(|e| {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
         Error::config(format!("failed to make a token: the operating system gave no random numbers: {e}"))
     })?;
     Ok(bytes)
@@ -329,10 +325,10 @@ mod tests {
     #[test]
     fn tokens_are_fresh_and_name_their_owner() {
         let tokens = TokenSource::new();
-        let (a, b) = (tokens.fresh(None).unwrap().0, tokens.fresh(None).unwrap().0);
+        let (a, b) = (tokens.fresh(None).unwrap(), tokens.fresh(None).unwrap());
         assert_ne!(a, b);
         assert!(a.holder_name().contains(&std::process::id().to_string()));
-        assert_eq!(tokens.fresh(Some("me:too")).unwrap().0.holder_name(), "me:too");
+        assert_eq!(tokens.fresh(Some("me:too")).unwrap().holder_name(), "me:too");
         assert_ne!(random_part().unwrap(), random_part().unwrap());
     }
 
@@ -340,7 +336,7 @@ mod tests {
     fn our_tokens_are_known() {
         let tokens = TokenSource::new();
         let granted = LockId::granted(&random_part().unwrap(), "redlock-sync:0123456789abcdef/7");
-        let ours = [tokens.fresh(None).unwrap().0, tokens.fresh(Some("me")).unwrap().0, granted];
+        let ours = [tokens.fresh(None).unwrap(), tokens.fresh(Some("me")).unwrap(), granted];
         assert!(ours.iter().all(|id| is_ours(id.as_str())));
         let hex = "0123456789abcdef0123456789abcdef";
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {

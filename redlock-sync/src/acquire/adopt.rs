@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::attempt::Attempt;
 use super::{keep_or_share_head, observed};
 use crate::error::{Error, LostReason};
-use crate::handover::rules::Chain;
 use crate::handover::thread_queue::QueueOutcome;
 use crate::inner::ClientInner;
 use crate::lease::Lease;
@@ -46,7 +45,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         let reason = if is_taken { LostReason::Taken } else { LostReason::Deleted };
         return Err(Error::Lost { key: key.to_owned(), reason });
     }
-    let lease = attempt.hold(&ballot, None, Chain::default(), None)?;
+    let lease = attempt.hold(&ballot, None, None)?;
     if let Some(head) = head {
         keep_or_share_head(&lease, head);
     }

@@ -6,17 +6,15 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::grant;
-use crate::handover::rules::Chain;
-use crate::handover::wait::record_foreign_clients;
 use crate::inner::ClientInner;
-use crate::lease::{Lease, LeaseInner, Origin, PendingRelease};
+use crate::lease::{Lease, LeaseInner, PendingRelease};
 use crate::options::MIN_VALIDITY;
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{
     AcquireArgs, LeaseCalls, Next, Protocol, QueuePolicy, ReleaseArgs, Request, TypedCall, WaitArgs,
 };
 use crate::quorum::{Ballot, Quorum, Refusal};
-use crate::token::{LockId, RandomPart, random_part, random_part_of};
+use crate::token::{LockId, is_granted, random_part_of};
 
 /// What one attempt asks the servers for, besides the lock.
 #[derive(Debug, Default)]
@@ -28,7 +26,6 @@ pub(super) struct AttemptOptions<'a> {
     pub(super) keeps_wait: bool,
     /// What the lock may be taken over from.
     pub(super) take_over: &'a [LockId],
-    pub(super) chain: Chain,
 }
 
 /// How often an attempt is repeated at once. A release that can not be sent leaves the lock held, so there is a limit.
@@ -96,12 +93,13 @@ fn is_time_for_another(quorum: &Quorum, began: Tick, by: Tick) -> bool {
 }
 
 /// The random parts of the tokens that hold the lock. The servers return the first 80 bytes of a token. A semaphore
-/// names one of its holders only.
+/// names one of its holders only. With several nodes, a reservation has the random part of a token that was released.
 fn holders(refusal: &Refusal) -> Vec<&str> {
     let votes = refusal.ballot.iter().flat_map(|ballot| &ballot.votes);
     let holders =
         votes.filter_map(|vote| if let Vote::Taken { token, .. } = vote { Some(token.as_str()) } else { None });
-    holders.map(random_part_of).filter(|random| !random.is_empty()).collect()
+    let is_reserved = |token: &&str| refusal.ballot.as_ref().is_some_and(|b| b.votes.len() > 1) && is_granted(token);
+    holders.filter(|token| !is_reserved(token)).map(random_part_of).filter(|random| !random.is_empty()).collect()
 }
 
 /// The request of a second attempt at a semaphore, after the nodes lent different slots to the first attempt. It names
@@ -130,7 +128,7 @@ pub(super) fn attempt(
     let attempt = Attempt::prepare(client, request)?;
     let is_fast_path = options.is_fast_path && !request.options.fenced;
     let is_set_nx = is_fast_path && may_be_set_nx(quorum, request);
-    let call = attempt.call(is_fast_path, options.wait, options.take_over)?;
+    let call = attempt.call(is_fast_path, options.wait, options.take_over);
     let call = if is_set_nx { call.into_set_nx(attempt.lease) } else { call };
     let mut ballot = quorum.quick_round_of_voters(&call, by);
     if is_set_nx && !ballot.won() {
@@ -138,7 +136,6 @@ pub(super) fn attempt(
     }
     quorum.disqualify_restarted(&mut ballot.votes);
     let lent = request.protocol.semaphore().map(|lock| Arc::new(Protocol::Semaphore(lock.choose(&mut ballot.votes))));
-    record_foreign_clients(&client.queues, request, &ballot);
     if let Err(error) = attempt.outcome("acquire", &ballot) {
         attempt.roll_back(&ballot, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
@@ -146,7 +143,7 @@ pub(super) fn attempt(
     // A node that said yes has removed the wait from its queue.
     let may_be_queued = options.keeps_wait || ballot.duplicate || ballot.yes() < quorum.len();
     let wait = options.wait.filter(|_| may_be_queued).map(|wait| wait.id.into());
-    Ok(attempt.hold(&ballot, wait, options.chain, lent)?)
+    Ok(attempt.hold(&ballot, wait, lent)?)
 }
 
 /// An attempt to take a lock with a new token. It is prepared, made in one round, and then becomes a lease or is rolled
@@ -155,8 +152,6 @@ pub(super) struct Attempt<'a> {
     pub(super) client: &'a Arc<ClientInner>,
     pub(super) request: &'a Request,
     pub(super) id: LockId,
-    /// The random part of the next token, for a release that grants the lock to a wait.
-    next: RandomPart,
     pub(super) lease: Duration,
 }
 
@@ -164,8 +159,8 @@ impl<'a> Attempt<'a> {
     pub(super) fn prepare(client: &'a Arc<ClientInner>, request: &'a Request) -> Result<Attempt<'a>, Error> {
         let lease = LeaseInner::first_lease(&request.options);
         client.quorum.record_lease_length(lease);
-        let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
-        Ok(Attempt { client, request, id, next, lease })
+        let id = client.tokens.fresh(request.options.holder_name.as_deref())?;
+        Ok(Attempt { client, request, id, lease })
     }
 
     /// The call that asks for the lock. On the fast path it asks for nothing else.
@@ -174,16 +169,15 @@ impl<'a> Attempt<'a> {
         is_fast_path: bool,
         wait: Option<WaitArgs<'_>>,
         take_over: &[LockId],
-    ) -> Result<TypedCall<Acquired>, Error> {
+    ) -> TypedCall<Acquired> {
         let Attempt { client, request, id, lease, .. } = self;
         let fence = request.options.fenced.then_some(0);
-        let random = if is_fast_path || client.quorum.len() > 1 { String::new() } else { random_part()? };
         let policy = match client.quorum.len() {
             1 if is_fast_path => QueuePolicy::FastPath,
-            1 => QueuePolicy::First { random: &random, lease: grant::lease(&client.quorum, request.options.lease) },
+            1 => QueuePolicy::First { lease: grant::lease(&client.quorum, request.options.lease) },
             _ => QueuePolicy::None,
         };
-        Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, take_over }))
+        request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait, policy, take_over })
     }
 
     /// Returns an error if the round was not won, or was won too late for its lease.
@@ -218,11 +212,10 @@ impl<'a> Attempt<'a> {
         self,
         ballot: &Ballot<Acquired>,
         wait: Option<Arc<str>>,
-        chain: Chain,
         lent: Option<Arc<Protocol>>,
     ) -> Result<Lease, Error> {
-        let Attempt { client, request, id, next, .. } = self;
-        let mut start = client.start(request, id, Origin { wait, chain, next: Some(next) });
+        let Attempt { client, request, id, .. } = self;
+        let mut start = client.start(request, id, wait);
         if let Some(lent) = lent {
             start.protocol = lent;
         }

@@ -254,7 +254,7 @@ fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result
 
 /// The token of a claim. It has no white space, since the server separates the fields of a task by it.
 fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
-    let (id, _) = client.tokens.fresh(options.holder_name.as_deref())?;
+    let id = client.tokens.fresh(options.holder_name.as_deref())?;
     let has_space = id.as_str().contains(char::is_whitespace);
     Ok(if has_space { LockId::from_server(id.as_str().split(':').next().unwrap_or_default()) } else { id })
 }

@@ -7,7 +7,6 @@ use redlock_tests::{Server, servers};
 use super::*;
 use crate::clock::SystemClock;
 use crate::handover::listener::Notification;
-use crate::handover::rules::Pauses;
 use crate::key::Key;
 use crate::lease::{Lease, PendingRelease};
 use crate::lock::handle::Handle;
@@ -54,7 +53,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
     let ends = |unavailable_after, wait, error: &Error| {
         let request = request(LockOptions { unavailable_after, ..LockOptions::default() });
         let client = idle();
-        let mut acquire = AcquireLoop::new(&client, &request, wait, Pauses::default());
+        let mut acquire = AcquireLoop::new(&client, &request, wait);
         acquire.is_fatal(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
@@ -74,7 +73,7 @@ fn an_acquire_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let client = idle();
     let request = request(LockOptions::default());
-    let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER), Pauses::default());
+    let mut acquire = AcquireLoop::new(&client, &request, MaxWait::Until(Tick::NEVER));
     let first = client.quorum.now();
     acquire.is_fatal(&unavailable(), first);
     acquire.is_fatal(&busy(), first);
@@ -105,17 +104,17 @@ impl Mail {
     /// Like `open`, but the grant comes at this time after the attempt that entered the wait.
     fn open_after(&self, age: Duration, options: LockOptions, lease: Duration) -> bool {
         let request = request(options);
-        let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever, Pauses::default());
+        let mut acquire = AcquireLoop::new(&self.client, &request, MaxWait::Forever);
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: QueuePlace::New };
         let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
         // The state after an attempt that entered the wait under this id.
         acquire.wait.evidence.record(&ballot, true);
-        acquire.wait.begin().id = Some("redlock-sync:1/7".into());
-        let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
+        acquire.wait.begin().id = Some("redlock-sync:1/7 1f".into());
+        let granted = LockId::granted(RANDOM, "redlock-sync:1/7 1f");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let (random, key) = (Some(RANDOM.into()), Some("k".into()));
-        let notification = Notification { fence: 0, time: lease, age: Duration::ZERO, pauses: Pauses(0), random, key };
+        let notification = Notification { fence: 0, time: lease, random, key };
         match acquire.lease_from_grant(&notification) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
@@ -204,7 +203,7 @@ fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
 #[test]
 fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
     let mail = Mail::new(1);
-    mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(plain_request().key.queue()).arg(1).arg("redlock-sync:0/1"));
+    mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(plain_request().key.queue()).arg(1).arg("redlock-sync:0/1 1f"));
     try_lock(&mail.client).unwrap().check().unwrap();
 }
 
@@ -213,7 +212,7 @@ fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
 fn a_lock_that_is_held_by_a_pending_token_is_free() {
     for nodes in [1, 3] {
         let mail = Mail::new(nodes);
-        let late = mail.client.tokens.fresh(None).unwrap().0;
+        let late = mail.client.tokens.fresh(None).unwrap();
         let comes = || mail.servers.iter().for_each(|server| server.set("k", late.as_str()));
         comes();
         assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
@@ -235,7 +234,7 @@ fn a_lock_that_is_held_by_a_pending_token_is_free() {
 #[test]
 fn an_attempt_is_not_repeated_for_ever_if_the_release_frees_nothing() {
     let mail = Mail::new(1);
-    let (id, now) = (mail.client.tokens.fresh(None).unwrap().0, mail.client.quorum.now());
+    let (id, now) = (mail.client.tokens.fresh(None).unwrap(), mail.client.quorum.now());
     let protocol = Arc::new(Protocol::Mutex(Exclusive { key: Key::new("", "other").unwrap() }));
     mail.servers[0].set("k", id.as_str());
     let pending = PendingRelease::of_token(protocol, &"k".into(), id, now.after(LONG), vec![true]);
@@ -255,13 +254,13 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let wait = Some(WaitArgs { id: "redlock-sync:0/1", stays: LEASE });
+        let wait = Some(WaitArgs { id: "redlock-sync:0/1 1f", stays: LEASE });
         let options = AttemptOptions { wait, keeps_wait, ..AttemptOptions::default() };
         let lease = attempt(&mail.client, &plain_request(), &options, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // The entry is like one of a late copy of an attempt.
-        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
-        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another"));
+        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1 1f"));
+        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another 2f"));
         lease.release().unwrap();
         let queued: usize = mail.servers[0].ask(redis::cmd("ZCARD").arg(&queue));
         assert_eq!(queued, left, "{keeps_wait}");

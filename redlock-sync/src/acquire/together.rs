@@ -8,7 +8,6 @@ use super::attempt::Attempt;
 use super::keep_or_share_head;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::rules::Chain;
 use crate::handover::thread_queue::{QueueHead, QueueOutcome};
 use crate::inner::ClientInner;
 use crate::lease::Lease;
@@ -24,11 +23,11 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     client.check_open()?;
     let (quorum, began) = (&client.quorum, client.quorum.now());
     requests.iter().try_for_each(Request::not_cancelled)?;
-    let heads: Vec<QueueHead<Lease>> = requests.iter().map_while(|request| enqueue(client, request, began)).collect();
+    let heads: Vec<QueueHead<Lease>> = requests.iter().map_while(|request| enqueue(client, request)).collect();
     let attempts = iter::zip(requests, &heads).map(|(request, _)| Attempt::prepare(client, request));
     let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
-    let calls = attempts.iter().map(|attempt| attempt.call(!attempt.request.options.fenced, None, &[]));
-    let calls = calls.collect::<Result<Vec<_>, _>>()?;
+    let call = |attempt: &Attempt<'_>| attempt.call(!attempt.request.options.fenced, None, &[]);
+    let calls: Vec<_> = attempts.iter().map(call).collect();
     let by = quorum.round_deadline();
     let mut ballots = quorum.rounds(&calls, by);
     for ballot in &mut ballots {
@@ -66,11 +65,10 @@ fn roll_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     }
 }
 
-/// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock, or if it is
-/// left to foreign clients for the moment.
-fn enqueue(client: &ClientInner, request: &Request, now: Tick) -> Option<QueueHead<Lease>> {
+/// Enters the queue of threads and returns its head. `None` if other threads of this process want the lock.
+fn enqueue(client: &ClientInner, request: &Request) -> Option<QueueHead<Lease>> {
     match client.queues.try_enqueue(request.key.name(), request.protocol.kind(), &request.options) {
-        Some(QueueOutcome::Head(head)) if head.foreign_pause.until <= now => Some(head),
+        Some(QueueOutcome::Head(head)) => Some(head),
         _ => None,
     }
 }
@@ -83,7 +81,7 @@ fn hold_observed(
 ) -> Result<Lease, Error> {
     let (client, request) = (attempt.client, attempt.request);
     client.outages.end(request.key.as_str());
-    let mut lease = attempt.hold(ballot, None, Chain::default(), None)?;
+    let mut lease = attempt.hold(ballot, None, None)?;
     let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     client.quorum.settings.observers.notify(&Event::Wanted { lock });
     lease.acquired(began);

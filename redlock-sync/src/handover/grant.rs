@@ -1,32 +1,30 @@
-//! When a notification of a grant is the lock itself.
+//! The life of a grant: how a mutex goes from its holder to a wait of another process.
 //!
-//! | the wait is for | the servers are | a notification with a grant means |
-//! |---|---|---|
-//! | a mutex | one server | **the lock**, if [`held_since`] says so; it costs no round trip |
-//! | a mutex | one server, [`held_since`] is `None` | make an attempt: the server gives the wait its granted key |
-//! | a mutex | a cluster | make an attempt |
-//! | a mutex | several nodes | make an attempt that names the grant; a majority decides, as in any Redlock round |
-//! | anything else | any | no grant is made: a hint says that an attempt may succeed now |
+//! 1. **A wait enters the queue** on the server, as `id random`. The random part is that of the token by which it will
+//!    hold the lock, if the lock is granted to it ([`ServerWait`](super::wait::ServerWait)).
+//! 2. **A release grants** ([`next_grant`], `lua/release.lua`): in one step it takes the first wait out of the queue,
+//!    sets the key to `random:granted:id`, and notifies the client. So what is notified is true.
+//! 3. **The wait is notified**, and `AcquireLoop::lease_from_grant` asks one question ([`held_since`]). With one
+//!    server, the grant is the lock by this rule: *it counts from the start of the last attempt that found the lock
+//!    held and left the wait in the queue.* It costs no round trip.
+//! 4. **If that is not certain, the wait makes an attempt**, and the server gives it the key from its own grant. It is
+//!    not certain if
+//!    - an attempt of this wait may still take the key, or the wait may have been out of the queue ([`GrantEvidence`]);
+//!    - the grant is not what the wait asked for: lease, fence, holder name, replicas;
+//!    - less than a third of the lease is left;
+//!    - a server has restarted lately, or the server is a cluster.
+//! 5. **With several nodes** a grant is never the lock. Each node reserves the key for a short time, under the random
+//!    part of the released token. The notified wait names it in its next attempt, and a majority decides. If no node
+//!    reached a wait, the releasing client ends the reservations ([`unreserve`]).
+//! 6. **A wait that gives up** leaves the queue by a release that names it. The same call passes on what was granted to
+//!    it. A grant that comes later is given back (`ClientInner::add_late_grant`).
 //!
-//! The wait holds the lock without an attempt if all of this is certain:
-//!
-//! - The grant was made to this wait while it was in the queue, and no attempt of the wait can still take the key
-//!   ([`GrantEvidence`]).
-//! - The grant is what the wait asked for: lease, fence, holder name, replicas.
-//! - Enough of the lease is left to renew it, and no restarted server can have forgotten a lock.
-//!
-//! One place uses this: `AcquireLoop::lease_from_grant` in `acquire.rs`. The scripts are `release.lua`
-//! and `acquire.lua`, which grant by `grant.lua`.
-//!
-//! These parts belong here but are elsewhere:
-//!
-//! - `LeaseInner::granted` makes the lease. It is in `lease/inner`, because the fields of a lease are private.
-//! - `ClientInner::add_late_grant` is in `inner.rs`, because it needs the registry of leases.
+//! Other kinds of locks are not granted: a notification says that an attempt may succeed now.
 
 use std::time::Duration;
 
 use super::listener::Notification;
-use super::rules::{Chain, LONGEST_GRANT, MIN_RESERVATION};
+use super::rules::{LONGEST_GRANT, MIN_RESERVATION};
 use crate::clock::Tick;
 use crate::options::{LockOptions, MIN_VALIDITY, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, QueuePlace, Released, Vote};
@@ -91,16 +89,11 @@ pub(crate) fn lease(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { lease.min(LONGEST_GRANT) } else { MIN_RESERVATION.max(quorum.settings.two_rounds()) }
 }
 
-/// What a release of a lock with these options grants to the next wait.
-pub(crate) fn next_grant<'a>(quorum: &Quorum, options: &LockOptions, random: &'a str, chain: &Chain) -> Grant<'a> {
-    Grant {
-        random,
-        lease: lease(quorum, options.lease),
-        age: chain.age(quorum.now()),
-        pauses: chain.pauses.0,
-        with_fence: options.fenced,
-        several: quorum.len() > 1,
-    }
+/// What a release of a lock with these options grants to the next wait. `threads_wait`: threads of this process wait
+/// for the lock too.
+pub(crate) fn next_grant(quorum: &Quorum, options: &LockOptions, threads_wait: bool) -> Grant {
+    let lease = lease(quorum, options.lease);
+    Grant { lease, with_fence: options.fenced, several: quorum.len() > 1, threads_wait }
 }
 
 /// Since when the wait surely holds the lock by this grant of one node; `None` if an attempt has to decide.

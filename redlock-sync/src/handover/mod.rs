@@ -7,8 +7,8 @@
 //!    time.
 //! 2. **The first wait** in the queue on the server. The release sets the key for that wait and notifies its client, in
 //!    one step of one script ([`grant`]).
-//! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens in the pause that
-//!    ends a chain of grants after one second: foreign clients find the lock free in it ([`rules`]).
+//! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens once in each second
+//!    of contention, for a pause in which foreign clients find the lock free (`lua/contention.lua`).
 //!
 //! | word | meaning |
 //! |---|---|
@@ -19,15 +19,13 @@
 //! | notification | a message to a wait: that a lock was granted to it, or a hint to try after some time |
 //! | grant | the lock, set on the server for one wait by the last holder |
 //! | reservation | with several nodes: one node keeps the key for the wait that another node notifies |
-//! | chain | holders that passed the lock to each other, so that its key was never free |
 //! | pending token | a token without a lease that a node may still store: see `lease/inner/pending.rs` |
 //! | foreign client | a program of another library, which polls the key |
 //!
 //! The modules, from the bottom up:
 //!
-//! 1. [`rules`]: all spans of time: chains, the pauses between them, how long a grant is valid. Pure.
-//! 2. [`thread_queue`]: the thread queues of one process. `foreign_clients.rs`: what a thread queue knows of foreign
-//!    clients.
+//! 1. [`rules`]: the spans of time. Pure.
+//! 2. [`thread_queue`]: the thread queues of one process.
 //! 3. [`sharing`]: counts the threads that hold one lease together, and finds the one that releases it.
 //! 4. [`listener`]: the notification connection, which the waiting threads read in turn.
 //! 5. [`grant`]: when a grant to a wait is the lock.
@@ -37,7 +35,6 @@
 //! `acquire.rs` lies above this folder: it makes the attempts, and waits here between two of them. The holder's side is
 //! `lease/inner/passing.rs` and `lease/inner/release.rs`.
 
-mod foreign_clients;
 pub(crate) mod grant;
 pub(crate) mod keys_without_ttl;
 pub(crate) mod listener;

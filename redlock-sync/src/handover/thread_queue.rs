@@ -13,24 +13,20 @@
 //! promised. [`QueuedThread`] lists the steps. A thread whose time is up removes itself under the same lock
 //! ([`ThreadQueues::dequeue`]). One of the two comes first, and the other sees it.
 //!
-//! The queue of a key also stores a pause that is left to foreign clients, and whether a foreign client was seen.
-
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::cancel::{Cancel, Cancelling};
 use crate::clock::{Clock, Tick};
-use crate::handover::rules::{ForeignPause, Pauses};
 use crate::handover::sharing::SharedLease;
 use crate::options::{Kind, LockOptions, Mode};
 use crate::parker::{Parker, pause};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex};
+use crate::sync::{AtomicUsize, Mutex};
 
-/// The thread queues of one client: one for each key that a thread wants, or of which something is remembered. `T` is
-/// what threads hand over: a held lease.
+/// The thread queues of one client: one for each key that a thread has or wants. `T` is what threads hand over: a held
+/// lease.
 #[derive(Debug)]
 pub(crate) struct ThreadQueues<T> {
     pub(super) clock: Arc<dyn Clock>,
@@ -44,10 +40,6 @@ pub(crate) struct ThreadQueues<T> {
     /// Changed while `by_key` is locked. Pairs with `QueueHead::has_successor`, which reads it without that lock. A
     /// thread that it misses becomes the queue head when that one leaves, and asks the servers itself.
     waiting_threads: AtomicUsize,
-    /// The number of keys at which those are removed of which nothing is remembered any more.
-    pub(super) sweep_at: AtomicUsize,
-    /// True once a foreign client has been seen on any key.
-    pub(super) foreign_clients: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -61,32 +53,19 @@ pub(super) struct ThreadQueue<T> {
     waiting: VecDeque<Arc<QueuedThread<T>>>,
     /// The lease that threads of this process share.
     shared: Option<SharedLease<T>>,
-    foreign_pause: ForeignPause,
-    /// Until then it is remembered that a foreign client had the lock.
-    pub(super) foreign_clients_until: Tick,
 }
 
 impl<T> Default for ThreadQueue<T> {
     fn default() -> ThreadQueue<T> {
-        ThreadQueue {
-            heads: 0,
-            mode: Mode::Exclusive,
-            kind: "",
-            waiting: VecDeque::new(),
-            shared: None,
-            foreign_pause: ForeignPause::default(),
-            foreign_clients_until: Tick::ZERO,
-        }
+        ThreadQueue { heads: 0, mode: Mode::Exclusive, kind: "", waiting: VecDeque::new(), shared: None }
     }
 }
 
 impl<T> ThreadQueue<T> {
-    /// True if nothing of this key has to be remembered.
-    pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
+    /// True if no thread has or wants the key.
+    fn is_idle(&self) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(SharedLease::is_open);
-        let is_empty = self.heads == 0 && self.waiting.is_empty() && !is_shared;
-        let until = self.foreign_pause.until.max(self.foreign_clients_until);
-        is_empty && (until == Tick::ZERO || until <= clock.now())
+        self.heads == 0 && self.waiting.is_empty() && !is_shared
     }
 
     /// What the first thread in the queue gets. It is a part of the shared lease, or the place of a queue head beside
@@ -103,7 +82,7 @@ impl<T> ThreadQueue<T> {
         }
         self.heads += 1;
         (self.mode, self.kind) = (mode, kind.name);
-        Some(ThreadPlace::Head(self.foreign_pause))
+        Some(ThreadPlace::Head)
     }
 
     /// Lets the first thread in the queue move up. If that thread shares the lock, those behind it that share it too
@@ -152,7 +131,7 @@ pub(crate) struct QueuedThread<T> {
 #[derive(Debug)]
 enum ThreadPlace<T> {
     Waiting,
-    Head(ForeignPause),
+    Head,
     Promised,
     Handed(T),
     Closed,
@@ -196,8 +175,6 @@ pub(crate) enum QueueOutcome<T> {
 pub(crate) struct QueueHead<T> {
     queues: Arc<ThreadQueues<T>>,
     key: Arc<str>,
-    /// The pause that this thread must leave to foreign clients, and the number of pauses before it.
-    pub(crate) foreign_pause: ForeignPause,
     /// What the threads of this process can share once this queue head is dropped.
     shared: Option<SharedLease<T>>,
 }
@@ -209,8 +186,6 @@ impl<T> ThreadQueues<T> {
             by_key: Mutex::new(HashMap::new()),
             closed: Cancel::new(),
             waiting_threads: AtomicUsize::new(0),
-            sweep_at: AtomicUsize::new(0),
-            foreign_clients: AtomicBool::new(false),
         })
     }
 
@@ -231,9 +206,9 @@ impl<T> ThreadQueues<T> {
 
     fn entered(self: &Arc<Self>, key: &Arc<str>, place: ThreadPlace<T>) -> Option<QueueOutcome<T>> {
         match place {
-            ThreadPlace::Head(foreign_pause) => {
+            ThreadPlace::Head => {
                 let (queues, key) = (Arc::clone(self), Arc::clone(key));
-                Some(QueueOutcome::Head(QueueHead { queues, key, foreign_pause, shared: None }))
+                Some(QueueOutcome::Head(QueueHead { queues, key, shared: None }))
             }
             ThreadPlace::Handed(gift) => Some(QueueOutcome::Handed(gift)),
             ThreadPlace::Closed => Some(QueueOutcome::Closed),
@@ -267,7 +242,7 @@ impl<T> ThreadQueues<T> {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
         let closed = entry.get_mut().shared.take_if(|shared| !shared.is_open());
-        if entry.get().is_idle(&*self.clock) {
+        if entry.get().is_idle() {
             entry.remove();
         }
         drop(by_key);
@@ -354,7 +329,7 @@ impl<T> ThreadQueues<T> {
         let former = opened.and_then(|opened| queue.shared.replace(opened));
         queue.heads = queue.heads.saturating_sub(1);
         self.waiting_threads.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
-        if queue.is_idle(&*self.clock) {
+        if queue.is_idle() {
             entry.remove();
         }
         drop(by_key);
@@ -385,27 +360,17 @@ impl<T> ThreadQueues<T> {
 }
 
 impl<T> QueueHead<T> {
-    /// Makes the next queue head leave the key to foreign clients for this long.
-    pub(crate) fn set_foreign_pause(&self, pause: Duration, pauses: Pauses) {
-        let until = self.queues.clock.now().after(pause);
-        let mut by_key = self.queues.by_key.lock();
-        by_key.retain(|_, queue| !queue.is_idle(&*self.queues.clock));
-        if let Some(queue) = by_key.get_mut(&self.key) {
-            queue.foreign_pause = ForeignPause { until, pauses };
-        }
-    }
-
     /// Gives up this place, and lets the threads of this process share what this thread holds, unless they already
     /// share a lease.
     pub(crate) fn share(mut self, shared: SharedLease<T>) {
         self.shared = Some(shared);
     }
 
-    /// True if a foreign client had the lock lately.
-    pub(crate) fn has_foreign_clients(&self) -> bool {
-        self.queues.foreign_clients.load(Ordering::Relaxed) && {
+    /// True if other threads are in the queue.
+    pub(crate) fn threads_wait(&self) -> bool {
+        self.queues.waiting_threads.load(Ordering::SeqCst) > 0 && {
             let by_key = self.queues.by_key.lock();
-            by_key.get(&self.key).is_some_and(|queue| queue.foreign_clients_until > self.queues.clock.now())
+            by_key.get(&self.key).is_some_and(|queue| !queue.waiting.is_empty())
         }
     }
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::grant::{self, GrantEvidence};
 use super::listener::{Awaits, Listener, ListenerWait, Notification, Woken};
-use super::rules::{CHECK_INTERVAL, Chain, LONG_PAUSE, LONGEST_SLEEP, Pauses, SET_CHECK_INTERVAL, SHORT_SLEEP};
+use super::rules::{LONGEST_SLEEP, SET_CHECK_INTERVAL, SHORT_SLEEP};
 use super::thread_queue::ThreadQueues;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::options::{Mode, jittered};
-use crate::protocol::reply::{Acquired, Holders, Vote};
+use crate::protocol::reply::Vote;
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs, Request};
-use crate::quorum::{Ballot, Quorum, Refusal};
-use crate::token::{is_ours, random_part};
+use crate::quorum::{Quorum, Refusal};
+use crate::token::{is_ours, random_part, wait_id};
 
 /// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
 const END_SLACK: Duration = Duration::from_millis(2);
@@ -43,7 +43,8 @@ pub(crate) struct ServerWait<'a, T> {
     until: Tick,
     pub(crate) queued: Option<ListenerWait>,
     pub(crate) evidence: GrantEvidence,
-    pub(crate) chain: Chain,
+    /// The random part of the token of a grant to this wait, once it has entered a queue.
+    random: Option<String>,
     /// True once the wait has planned a sleep until the end of the holder's lease. From then on, the client's call each
     /// second checks the lock ([`Awaits::Lock`]).
     has_checked: bool,
@@ -56,11 +57,19 @@ impl<'a, T> ServerWait<'a, T> {
         queues: &'a ThreadQueues<T>,
         listener: &'a Arc<Listener>,
         until: Tick,
-        pauses: Pauses,
     ) -> ServerWait<'a, T> {
-        let chain = Chain { began: None, pauses };
         let evidence = GrantEvidence::new();
-        ServerWait { request, quorum, queues, listener, until, queued: None, evidence, chain, has_checked: false }
+        ServerWait {
+            request,
+            quorum,
+            queues,
+            listener,
+            until,
+            queued: None,
+            evidence,
+            random: None,
+            has_checked: false,
+        }
     }
 
     /// True if this wait may enter the server queues.
@@ -81,7 +90,11 @@ impl<'a, T> ServerWait<'a, T> {
             self.begin();
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };
-        let id = queued.next_id(longest_pause(self.quorum, self.request))?;
+        // Only a mutex is granted.
+        if self.random.is_none() && self.request.protocol.mutex().is_some() {
+            self.random = Some(random_part()?);
+        }
+        let id = queued.next_id(longest_pause(self.quorum, self.request), self.random.as_deref())?;
         if queued.id != id && queued.id.is_some() {
             // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();
@@ -104,16 +117,17 @@ impl<'a, T> ServerWait<'a, T> {
     /// granted to a wait that is over.
     pub(crate) fn leave_queues(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
-        // Without random numbers nothing is passed on: the grant expires.
-        let (Some(id), true, Ok(random)) = (id, self.evidence.may_be_queued(), random_part()) else { return };
+        let (Some(id), true) = (id, self.evidence.may_be_queued()) else { return };
         let quorum = self.quorum;
         // After the end of a wait, the round under way and this one together get one node timeout.
         let by = quorum.round_deadline().min(self.until.after(quorum.settings.node_timeout));
-        let grant = grant::next_grant(quorum, &self.request.options, &random, &self.chain);
+        let grant = grant::next_grant(quorum, &self.request.options, false);
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), by);
-        grant::unreserve(quorum, protocol, &ballot, &random, by);
+        if let Some(random) = &self.random {
+            grant::unreserve(quorum, protocol, &ballot, random, by);
+        }
         self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
@@ -196,28 +210,16 @@ impl<'a, T> ServerWait<'a, T> {
     }
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Notification> {
-        let (quorum, mut end, mut checks) = (self.quorum, end.min(self.until), false);
-        let (cancel, queued) = (&self.request.options.cancel, self.queued.as_ref()?);
+        let mut end = end.min(self.until);
+        let queued = self.queued.as_ref()?;
         queued.await_also(self.awaits(queued, refusal));
         loop {
-            let next_check = if checks { quorum.now().after(CHECK_INTERVAL) } else { Tick::NEVER };
-            match queued.sleep(end.min(next_check), cancel) {
-                Woken::Timer if next_check < end && !cancel.is_cancelled() => {
-                    check_for_foreign_clients(quorum, self.queues, self.request, end);
-                }
+            match queued.sleep(end, &self.request.options.cancel) {
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
-                Woken::Notified(notification) => {
-                    let Notification { time, age, pauses, .. } = notification;
-                    let now = quorum.now();
-                    self.chain = Chain { began: Some(now.before(age)), pauses: pauses.max(self.chain.pauses) };
-                    if notification.random.is_some() {
-                        return Some(notification);
-                    }
-                    let delay = if time.is_zero() { time } else { time + END_SLACK };
-                    end = now.after(delay.min(jittered(LONGEST_SLEEP))).min(self.until);
-                    checks = pauses.count() > 0 && age.is_zero() && time <= LONG_PAUSE;
-                    // Age 0 means the chain ended: the next hand-over starts a new one.
-                    self.chain.began = self.chain.began.filter(|_| !age.is_zero());
+                Woken::Notified(grant) if grant.random.is_some() => return Some(grant),
+                Woken::Notified(hint) => {
+                    let delay = if hint.time.is_zero() { hint.time } else { hint.time + END_SLACK };
+                    end = self.quorum.now().after(delay.min(jittered(LONGEST_SLEEP))).min(self.until);
                 }
             }
         }
@@ -231,7 +233,7 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(id) = queued.id.as_ref().filter(|_| queued.node().is_some()) else { return Awaits::Nothing };
         let key = Arc::clone(self.request.key.name());
         if self.request.protocol.mutex().is_some() {
-            return Awaits::Lock(key, Arc::clone(id));
+            return Awaits::Lock(key, wait_id(id).into());
         }
         let first_end =
             refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + END_SLACK).min(SET_CHECK_INTERVAL));
@@ -245,38 +247,4 @@ impl<'a, T> ServerWait<'a, T> {
 fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
     let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
     quorum.settings.two_rounds().saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
-}
-
-// --- foreign clients -------------------------------------------------------------------------------------------------
-
-/// Leaves the key to foreign clients until `end`, and checks whether one takes it.
-pub(crate) fn leave_to_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues<T>, request: &Request, end: Tick) {
-    let cancel = &request.options.cancel;
-    // The remainder of a minimum hold comes first.
-    queues.sleep_until(end.before(LONG_PAUSE), cancel);
-    while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
-        check_for_foreign_clients(quorum, queues, request, end);
-        queues.sleep_until(quorum.now().after(CHECK_INTERVAL).min(end), cancel);
-    }
-}
-
-/// Checks, during a pause, whether a foreign client has taken the lock.
-fn check_for_foreign_clients<T>(quorum: &Quorum, queues: &ThreadQueues<T>, request: &Request, by: Tick) {
-    let by = quorum.round_deadline().min(by);
-    let ballot = quorum.round(&request.protocol.inspect(), by);
-    let is_foreign = |vote: &Vote<Holders>| match vote {
-        Vote::Yes(all) => all.iter().any(|(token, _)| !is_ours(token)),
-        _ => false,
-    };
-    if ballot.votes.iter().any(is_foreign) {
-        queues.record_foreign_client(request.key.name());
-    }
-}
-
-/// Remembers that a foreign client has the lock, if an attempt found one.
-pub(crate) fn record_foreign_clients<T>(queues: &ThreadQueues<T>, request: &Request, ballot: &Ballot<Acquired>) {
-    let is_foreign = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
-    if ballot.votes.iter().any(is_foreign) {
-        queues.record_foreign_client(request.key.name());
-    }
 }

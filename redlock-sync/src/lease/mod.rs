@@ -27,7 +27,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 pub(crate) use self::dropped::log_end;
-pub(crate) use self::inner::{GivenUp, LeaseInner, LeaseStart, Origin, Pending, PendingRelease, call_handler};
+pub(crate) use self::inner::{GivenUp, LeaseInner, LeaseStart, Pending, PendingRelease, call_handler};
 pub(crate) use self::release_all::{notify_losses, release_all, release_revoked, revoke};
 pub use self::state::LeaseState;
 pub(crate) use self::state::OnLost;

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::key::Key;
-    use crate::lease::{LeaseStart, Origin};
+    use crate::lease::LeaseStart;
     use crate::node::{NodeUrl, Nodes};
     use crate::options::ClientOptions;
     use crate::protocol::reply::{Acquired, Vote};
@@ -342,10 +342,10 @@ mod tests {
             quorum,
             protocol: Arc::new(Protocol::Mutex(Exclusive { key: key.clone() })),
             key,
-            id: TokenSource::new().fresh(None).unwrap().0,
+            id: TokenSource::new().fresh(None).unwrap(),
             options: Arc::default(),
             process: crate::fork::ForkGuard::new(),
-            origin: Origin::default(),
+            wait: None,
         };
         let ballot = Ballot { votes: [Vote::Yes(Acquired::default())].into(), started: clock.now(), duplicate: false };
         Arc::new(LeaseInner::won(start, &ballot))

@@ -97,7 +97,7 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 }
 
 /// Error codes and their meaning. Longer texts are searched for them in this order.
-const CODES: [(&str, FailureKind); 20] = [
+const CODES: [(&str, FailureKind); 21] = [
     ("WRONGTYPE", FailureKind::WrongType),
     ("READONLY", FailureKind::Replica),
     ("NOPERM", FailureKind::Denied),
@@ -111,6 +111,8 @@ const CODES: [(&str, FailureKind); 20] = [
     // or its type.
     ("NOCOMMAND", FailureKind::Misuse),
     ("FENCEEND", FailureKind::Misuse),
+    // A newer version of this library has entered its waits.
+    ("LAYOUT", FailureKind::Misuse),
     ("LOADING", FailureKind::Transient),
     ("BUSY", FailureKind::Transient),
     ("MASTERDOWN", FailureKind::Transient),

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::reply::{Acquired, Extended, Fenced, Released};
 use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, RELEASE, UNRESERVE};
-use super::{AcquireArgs, Grant, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, Next, QueuePolicy, ReleaseArgs, TypedCall, millis, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -33,16 +33,16 @@ impl Exclusive {
         let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
         let call = |args: &[Arg<'_>]| Call::of_token(&ACQUIRE, Some(id), &self.keys(), args).into();
         let is_fast_path = attempt.is_fast_path();
-        let (random, grant_lease) = match attempt.policy {
+        let grant_lease = match attempt.policy {
             QueuePolicy::FastPath if is_fast_path => return call(&[token, lease_ms]),
             QueuePolicy::None | QueuePolicy::Holder if is_fast_path => return call(&[token, lease_ms, Number(1)]),
-            QueuePolicy::First { random, lease } => (random, lease),
-            QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => ("", Duration::ZERO),
+            QueuePolicy::First { lease } => lease,
+            QueuePolicy::FastPath | QueuePolicy::None | QueuePolicy::Holder => Duration::ZERO,
         };
         let ignores_queue = matches!(attempt.policy, QueuePolicy::None | QueuePolicy::Holder);
         let mut args = vec![token, lease_ms, Number(ignores_queue.into())];
         args.extend(attempt.wait_and_fence(wait.map_or("", |w| w.id)));
-        args.extend([Text(random), Number(millis(grant_lease))]);
+        args.push(Number(millis(grant_lease)));
         args.extend(attempt.take_over.iter().map(|from| Text(from.as_str())));
         call(&args)
     }
@@ -53,13 +53,11 @@ impl Exclusive {
 
     pub(crate) fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
-        let pause = if let Next::ForeignClients { pause, .. } = next { pause } else { Duration::ZERO };
         let granted = granted(next);
-        let all = [text(id), Bytes(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
+        let all = [text(id), Bytes(&granted), Text(wait.unwrap_or("")), Number(millis(keep))];
         // Most calls need only the first two, and each argument costs the server time.
         let (usual, _) = all.split_at(2);
-        let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
-        let args = if is_usual { usual } else { &all };
+        let args = if wait.is_none() && keep.is_zero() { usual } else { &all };
         Call::of_token(&RELEASE, id, &self.keys(), args).into()
     }
 
@@ -92,30 +90,18 @@ fn extend_call(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extende
 }
 
 /// Most grants fit into this many bytes.
-const USUAL_GRANT: usize = 96;
+const USUAL_GRANT: usize = 32;
 
 /// The grant of a release, as one argument of `release.lua`. Written by hand, since `format!` takes longer than the
 /// rest of the call.
-fn granted(next: Next<'_>) -> SmallVec<[u8; USUAL_GRANT]> {
-    let none = Grant::default();
-    let grant = match next {
-        Next::Anybody => none,
-        Next::ForeignClients { pauses, .. } => Grant { pauses, ..none },
-        Next::First(grant) => grant,
-    };
-    let Grant { random, lease, age, pauses, with_fence, several } = grant;
-    let fence_lifetime = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
+fn granted(next: Next) -> SmallVec<[u8; USUAL_GRANT]> {
+    let Next::First(grant) = next else { return SmallVec::from_slice(b"0 0 0 0") };
+    let fence_lifetime = if grant.with_fence { millis(FENCE_LIFETIME) } else { 0 };
     let mut text = SmallVec::new();
     let mut number = itoa::Buffer::new();
-    let mut push = |n: u64| {
+    for n in [grant.several.into(), millis(grant.lease), fence_lifetime, grant.threads_wait.into()] {
         text.extend_from_slice(number.format(n).as_bytes());
         text.push(b' ');
-    };
-    push(millis(age));
-    push(pauses);
-    push(several.into());
-    push(millis(lease));
-    push(fence_lifetime);
-    text.extend_from_slice(random.as_bytes());
+    }
     text
 }

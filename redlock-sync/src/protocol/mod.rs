@@ -76,7 +76,7 @@ pub(crate) struct AcquireArgs<'a> {
     /// fence of its lease. `None`: no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<WaitArgs<'a>>,
-    pub(crate) policy: QueuePolicy<'a>,
+    pub(crate) policy: QueuePolicy,
     /// What a mutex is taken over from: the random part of a grant, or a value without a time-to-live (`acquire.lua`).
     pub(crate) take_over: &'a [LockId],
 }
@@ -99,16 +99,16 @@ impl AcquireArgs<'_> {
 
 /// What an attempt does if the lock is free while others wait for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum QueuePolicy<'a> {
+pub(crate) enum QueuePolicy {
     /// Takes the lock. With several nodes the queues can differ, and would block each other.
     None,
     /// Takes the lock, and goes before all waits: the lease already holds the lock on a majority.
     Holder,
     /// Leaves the lock, and only reports that there is a queue. The attempt asks for nothing but the lock.
     FastPath,
-    /// Grants the lock to the first wait whose client listens, by a token with this random part, with this lease. Takes
-    /// the lock if there is no such wait.
-    First { random: &'a str, lease: Duration },
+    /// Grants the lock to the first wait whose client listens, with this lease. Takes the lock if there is no such
+    /// wait.
+    First { lease: Duration },
 }
 
 /// A wait for the lock, as the servers know it.
@@ -128,32 +128,27 @@ pub(crate) struct ReleaseArgs<'a> {
     pub(crate) keep: Duration,
     /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<&'a str>,
-    pub(crate) next: Next<'a>,
+    pub(crate) next: Next,
 }
 
 /// Which attempt or wait gets a lock that is released.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Next<'a> {
+pub(crate) enum Next {
     /// Any attempt. The first wait is notified to try at once.
     Anybody,
-    /// Foreign clients, for the length of the pause. The first wait is notified to try after it. `pauses`
-    /// includes this pause.
-    ForeignClients { pause: Duration, pauses: u64 },
-    /// The first wait.
-    First(Grant<'a>),
+    /// The first wait; or foreign clients, if a pause is due.
+    First(Grant),
 }
 
 /// A lock that its holder grants to the next wait.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Grant<'a> {
-    pub(crate) random: &'a str,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant {
     /// The lease of the grant. With several nodes: how long each of them reserves the key for the wait.
     pub(crate) lease: Duration,
-    /// The age of the chain in which the lock goes from holder to holder, and the pauses before it.
-    pub(crate) age: Duration,
-    pub(crate) pauses: u64,
     pub(crate) with_fence: bool,
     pub(crate) several: bool,
+    /// Threads of this process wait for the lock too.
+    pub(crate) threads_wait: bool,
 }
 
 /// A call whose reply is an `R`.

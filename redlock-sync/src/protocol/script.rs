@@ -82,7 +82,8 @@ fn included(file: &str) -> String {
             }
         };
     }
-    text_of!("end_with_last" "fence_counter" "grant" "permissions" "push" "q_task" "q_wake" "rw" "slots").to_owned()
+    text_of!("contention" "end_with_last" "fence_counter" "grant" "permissions" "push" "q_task" "q_wake" "rw" "slots")
+        .to_owned()
 }
 
 macro_rules! scripts {

@@ -11,10 +11,11 @@ use crate::clock::Tick;
 use crate::names;
 
 /// How long the result of a release is remembered.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const REMEMBERED: Duration = Duration::from_secs(1);
 const SLOTS: u64 = 1024;
-/// The low bits of a slot are the second of the release; the high bits are a part of the key's hash.
-const SECOND_BITS: u32 = 32;
+/// The low bits of a slot are the ms of the release; the high bits are a part of the key's hash.
+const TIME_BITS: u32 = 32;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// A table of slots, each for many keys. A key overwrites another key in the same slot. Two keys are confused only if
 /// they share a slot and the high halves of their hashes are equal.
@@ -31,8 +32,8 @@ impl UncontendedKeys {
         let Some((slot, hash)) = self.slot(key) else { return };
         let known = slot.load(Ordering::Relaxed);
         if is_uncontended {
-            slot.store(hash << SECOND_BITS | seconds(now), Ordering::Relaxed);
-        } else if known >> SECOND_BITS == hash {
+            slot.store(hash << TIME_BITS | in_ms(now), Ordering::Relaxed);
+        } else if known >> TIME_BITS == hash {
             slot.store(0, Ordering::Relaxed);
         }
     }
@@ -41,21 +42,23 @@ impl UncontendedKeys {
     pub(crate) fn is_uncontended(&self, key: &str, now: Tick) -> bool {
         let Some((slot, hash)) = self.slot(key) else { return false };
         let known = slot.load(Ordering::Relaxed);
-        let since = known & ((1 << SECOND_BITS) - 1);
-        known != 0 && known >> SECOND_BITS == hash && seconds(now).saturating_sub(since) <= REMEMBERED.as_secs()
+        let since = known & TIME_MASK;
+        known != 0
+            && known >> TIME_BITS == hash
+            && u128::from(in_ms(now).wrapping_sub(since) & TIME_MASK) <= REMEMBERED.as_millis()
     }
 
     /// The slot of this key, and the part of its hash that the slot stores.
     fn slot(&self, key: &str) -> Option<(&AtomicU64, u64)> {
         let hash = names::hash(key.as_bytes());
         let slot = usize::try_from(hash % SLOTS).unwrap_or(0);
-        Some((self.0.get(slot)?, hash >> SECOND_BITS))
+        Some((self.0.get(slot)?, hash >> TIME_BITS))
     }
 }
 
-/// Counts from one: a slot of zero was never used.
-fn seconds(now: Tick) -> u64 {
-    (now.as_nanos() / 1_000_000_000 + 1) & ((1 << SECOND_BITS) - 1)
+/// Counts from one: a slot of zero was never used. Within 49 days no time comes again.
+fn in_ms(now: Tick) -> u64 {
+    (now.as_nanos() / 1_000_000 + 1) & TIME_MASK
 }
 
 #[cfg(test)]
@@ -63,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_uncontended_for_a_minute_after_a_release_that_found_no_wait() {
+    fn a_key_is_uncontended_for_a_second_after_a_release_that_found_no_wait() {
         let (keys, now) = (UncontendedKeys::new(), Tick::ZERO);
         assert!(!keys.is_uncontended("a", now));
         keys.record("a", true, now);
         assert!(keys.is_uncontended("a", now) && !keys.is_uncontended("b", now));
         assert!(keys.is_uncontended("a", now.after(REMEMBERED)));
-        assert!(!keys.is_uncontended("a", now.after(REMEMBERED + Duration::from_secs(1))));
+        assert!(!keys.is_uncontended("a", now.after(REMEMBERED + Duration::from_millis(1))));
         keys.record("a", true, now.after(REMEMBERED));
         assert!(keys.is_uncontended("a", now.after(REMEMBERED * 2)));
         keys.record("a", false, now);

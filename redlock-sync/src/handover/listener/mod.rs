@@ -151,17 +151,19 @@ impl ListenerWait {
         self.subscription().map(|subscription| subscription.wait_id(self.number))
     }
 
-    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
-    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
-    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
-        if let Some(subscription) = self.subscription() {
+    /// The id for the next attempt, with `random` behind it; `None` if the wait cannot enter a queue yet. The id
+    /// changes if the client now listens on another channel. If the wait polls, its attempts are at most `pause` apart
+    /// (`lua/push.lua`).
+    pub(crate) fn next_id(&mut self, pause: Duration, random: Option<&str>) -> Result<Option<Arc<str>>, Error> {
+        let id = if let Some(subscription) = self.subscription() {
             self.known = subscription.generation;
-            return Ok(Some(subscription.wait_id(self.number)));
-        }
-        if self.must_poll() && !self.polls() {
-            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
-        }
-        Ok(self.id.clone())
+            subscription.wait_id(self.number)
+        } else if self.must_poll() && !self.polls() {
+            format!("-{}:{}", millis(pause), random_part()?).into()
+        } else {
+            return Ok(self.id.clone());
+        };
+        Ok(Some(random.map_or(id.clone(), |random| format!("{id} {random}").into())))
     }
 
     /// The node on which the client listens.

@@ -5,6 +5,7 @@ use crate::clock::SystemClock;
 use crate::handover::sharing::{HolderCount, JOINS_PER_CHECK};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };

@@ -47,7 +47,6 @@ use super::state::{LeaseState, LeaseStatus};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
-use crate::handover::rules::Chain;
 use crate::handover::sharing::HolderCount;
 use crate::handover::thread_queue::QueueHead;
 use crate::key::Key;
@@ -56,7 +55,7 @@ use crate::protocol::reply::{Acquired, Extended, PerNode, Vote};
 use crate::protocol::{AcquireArgs, LeaseCalls, QueuePolicy, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::sync::Mutex;
-use crate::token::{LockId, RandomPart};
+use crate::token::LockId;
 
 pub(crate) struct LeaseInner {
     pub(crate) quorum: Arc<Quorum>,
@@ -71,7 +70,8 @@ pub(crate) struct LeaseInner {
     /// The process that acquired it. A forked child's copy does nothing.
     pub(crate) process: ForkGuard,
     born: Tick,
-    origin: Origin,
+    /// The holder's own wait, if it may still be in a queue.
+    wait: Option<Arc<str>>,
     local: LocalHandover,
     pub(super) state: Mutex<LeaseStatus>,
     pub(super) rounds: Mutex<RoundState>,
@@ -85,18 +85,7 @@ pub(crate) struct LeaseStart {
     pub(crate) id: LockId,
     pub(crate) options: Arc<LockOptions>,
     pub(crate) process: ForkGuard,
-    pub(crate) origin: Origin,
-}
-
-/// How the lock was acquired, as far as its release needs to know.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Origin {
-    /// The holder's own wait, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
-    pub(crate) chain: Chain,
-    /// The random part of the token that the release may grant. It is drawn with the first token, since each draw is a
-    /// system call.
-    pub(crate) next: Option<RandomPart>,
 }
 
 /// A run of hand-overs between threads of this process.
@@ -154,7 +143,7 @@ impl LeaseInner {
     }
 
     fn new(start: LeaseStart, rounds: RoundState, state: LeaseStatus, born: Tick) -> LeaseInner {
-        let LeaseStart { quorum, protocol, key, id, options, process, origin } = start;
+        let LeaseStart { quorum, protocol, key, id, options, process, wait } = start;
         LeaseInner {
             quorum,
             protocol,
@@ -165,7 +154,7 @@ impl LeaseInner {
             gate: Arc::new(HolderCount::new()),
             process,
             born,
-            origin,
+            wait,
             local: LocalHandover { since: born, count: 0 },
             state: Mutex::new(state),
             rounds: Mutex::new(rounds),
@@ -203,7 +192,7 @@ impl LeaseInner {
 
     /// True if its own wait may still be in a queue.
     pub(crate) fn keeps_wait(&self) -> bool {
-        self.origin.wait.is_some()
+        self.wait.is_some()
     }
 
     /// True if a copy of its acquire may still be executed on a node.

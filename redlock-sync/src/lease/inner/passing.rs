@@ -1,12 +1,9 @@
 //! Hands a held lock to the next thread of this process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{LeaseInner, LeaseStart, LocalHandover, Origin, RoundState};
-use crate::handover::rules::{
-    Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, Pauses, pause_after_chain,
-};
+use super::{LeaseInner, LeaseStart, LocalHandover, RoundState};
+use crate::handover::rules::{LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS};
 use crate::handover::thread_queue::{QueueHead, QueuedThread};
 use crate::lease::Lease;
 use crate::lease::state::LeaseState;
@@ -19,14 +16,13 @@ impl LeaseInner {
     /// earlier holders. `None` from time to time while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(LeaseInner, Arc<QueuedThread<Lease>>)> {
         let may_pass = self.options.can_change_hands() && self.keep().is_zero();
-        if !may_pass || !self.has_successor() || self.pause().is_some() {
+        if !may_pass || !self.has_successor() {
             return None;
         }
         // A round under way would report to the wrong lease. Most rounds end soon, such as the check of a suspect, and
         // a release would wait for it too. If a round takes longer, the lock is released instead.
         let mut rounds = self.rounds.try_lock_for(self.quorum.settings.handover_wait())?;
         let local = self.next_local_handover(&mut rounds)?;
-        let chain = self.passed_chain();
         let mut state = self.state.lock();
         let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
         // A lease that was extended is longer than the next thread has asked for.
@@ -43,7 +39,7 @@ impl LeaseInner {
             id: self.id.clone(),
             options: Arc::clone(&self.options),
             process: self.process.clone(),
-            origin: Origin { chain, ..self.origin.clone() },
+            wait: self.wait.clone(),
         };
         let rounds = RoundState {
             expiry: rounds.expiry.clone(),
@@ -55,38 +51,16 @@ impl LeaseInner {
         Some((LeaseInner { local, ..LeaseInner::new(start, rounds, successor, now) }, thread))
     }
 
+    /// True if threads of this process wait for the lock.
+    pub(super) fn threads_wait(&self) -> bool {
+        self.state.lock().head.as_ref().is_some_and(QueueHead::threads_wait)
+    }
+
     fn has_successor(&self) -> bool {
         self.state.lock().head.as_ref().is_some_and(|head| head.has_successor(self.protocol().kind(), &self.options))
     }
 
-    /// The chain with one more holder.
-    pub(super) fn passed_chain(&self) -> Chain {
-        let began = self.origin.chain.began.or_else(|| Some(self.quorum.now()));
-        Chain { began, pauses: self.pauses() }
-    }
-
-    /// The pause for which the lock is left to foreign clients, if the chain is long enough.
-    pub(super) fn pause(&self) -> Option<Duration> {
-        // Foreign clients use only the layout of a mutex.
-        self.protocol().lock()?.mutex()?;
-        let is_long = self.origin.chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.pauses()))
-    }
-
-    /// The pauses of the chain, with whether this process has lately seen that a foreign client had the lock.
-    fn pauses(&self) -> Pauses {
-        let has_foreign_clients = self.state.lock().head.as_ref().is_some_and(QueueHead::has_foreign_clients);
-        self.origin.chain.pauses.with_foreign_clients(has_foreign_clients)
-    }
-
-    /// Makes the next thread of this process leave the key to foreign clients for this long.
-    pub(super) fn set_pause(&self, pause: Duration) {
-        if let Some(head) = &self.state.lock().head {
-            head.set_foreign_pause(pause, self.origin.chain.pauses.and_one());
-        }
-    }
-
-    /// The run of hand-overs with one more. `None` if it is long enough and other processes wait.
+    /// The run of hand-overs with one more. `None` if it is long enough, and other processes wait or a pause is due.
     pub(super) fn next_local_handover(&self, rounds: &mut RoundState) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::loss::reason_of;
 use super::pending::{Pending, PendingRelease};
 use super::{LeaseInner, ReleaseOutcome, RoundState};
@@ -15,10 +13,10 @@ use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{PerNode, Released, Vote};
-use crate::protocol::{Grant, Next, ReleaseArgs};
+use crate::protocol::{Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::sync::MutexGuard;
-use crate::token::RandomPart;
+use crate::token::random_part_of;
 
 /// The release of a lease: the call, and what decides how its votes are judged.
 pub(in crate::lease) struct PreparedRelease {
@@ -26,8 +24,6 @@ pub(in crate::lease) struct PreparedRelease {
     is_orderly: bool,
     /// The rest of the minimum hold.
     keep: Duration,
-    /// The random part of the granted token, if the lock is granted.
-    random: Option<RandomPart>,
     /// The nodes that may have had the token.
     may_have: PerNode<bool>,
     /// A copy of our acquire may still be executed on a node.
@@ -66,7 +62,7 @@ impl LeaseInner {
     /// Records whether other processes wait for the lock, as the reply shows.
     pub(in crate::lease) fn record_waits(&self, release: &PreparedRelease, ballot: &Ballot<Released>) {
         // A grant was offered, and no wait took it. During a minimum hold, nothing is offered.
-        let is_offered = release.random.is_some() && release.keep.is_zero();
+        let is_offered = release.is_orderly && release.keep.is_zero();
         let is_freed = |vote: &Vote<Released>| !vote.is_yes() || *vote == Vote::Yes(Released::Freed);
         let is_uncontended = is_offered && ballot.won() && ballot.votes.iter().all(is_freed);
         self.quorum.uncontended.record(self.key.as_str(), is_uncontended, self.quorum.now());
@@ -83,10 +79,9 @@ impl LeaseInner {
     ) -> ReleaseOutcome {
         self.record_waits(release, &ballot);
         let quorum = &self.quorum;
-        if let (Some(random), Some(lock)) = (&release.random, self.protocol().lock()) {
-            let mut buffer = Uuid::encode_buffer();
-            let random = random.encode(&mut buffer);
-            grant::unreserve(quorum, lock, &ballot, random, by);
+        if let Some(lock) = self.protocol().lock() {
+            // Several nodes reserve it under the random part of the released token.
+            grant::unreserve(quorum, lock, &ballot, random_part_of(self.id.as_str()), by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = quorum.settings.resend_pause();
@@ -149,10 +144,15 @@ impl LeaseInner {
         let is_orderly = before.is_live();
         let Some(rounds) = self.rounds.try_lock_for(grace) else { return Err(self.unreleased(is_orderly)) };
         let keep = self.keep();
-        let (call, random) = self.offer(keep, is_orderly);
+        // A lease that was lost passes nothing on: the lock may have another holder.
+        let next = if is_orderly {
+            Next::First(grant::next_grant(&self.quorum, &self.options, self.threads_wait()))
+        } else {
+            Next::Anybody
+        };
+        let call = self.release_call(keep, next);
         let may_have = rounds.may_have.clone();
-        let release =
-            PreparedRelease { call, is_orderly, keep, random, may_have, acquire_may_run: rounds.acquire_may_run };
+        let release = PreparedRelease { call, is_orderly, keep, may_have, acquire_may_run: rounds.acquire_may_run };
         Ok((rounds, release))
     }
 
@@ -188,28 +188,8 @@ impl LeaseInner {
         ReleaseOutcome { result: Err(error), is_orderly, pending: Some(Box::new(self.pending_release())) }
     }
 
-    /// The call that releases the lock, and the random part of a grant. It compares and deletes on all nodes; an
-    /// orderly release may grant the lock to the next wait.
-    fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<RandomPart>) {
-        let chain = self.passed_chain();
-        if let Some(pause) = self.pause() {
-            self.set_pause(keep + pause);
-            let pauses = chain.pauses.and_one().0;
-            return (self.release_call(keep, Next::ForeignClients { pause, pauses }), None);
-        }
-        // Without random numbers there is no grant: the lock is freed.
-        let own_random = || self.origin.next.clone().or_else(|| RandomPart::fresh().ok());
-        let random = if is_orderly { own_random() } else { None };
-        let mut buffer = Uuid::encode_buffer();
-        let next = random.as_ref().map_or(Next::Anybody, |random| {
-            let grant = grant::next_grant(&self.quorum, &self.options, random.encode(&mut buffer), &chain);
-            Next::First(Grant { age: grant.age + keep, ..grant })
-        });
-        (self.release_call(keep, next), random)
-    }
-
-    fn release_call(&self, keep: Duration, next: Next<'_>) -> TypedCall<Released> {
-        self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
+    fn release_call(&self, keep: Duration, next: Next) -> TypedCall<Released> {
+        self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.wait.as_deref(), next })
     }
 
     /// The result of a release. `may_have`: the nodes that may have had the token. `is_inferred`: only a repetition was
@@ -266,7 +246,7 @@ impl LeaseInner {
         self.held_in(self.end(LeaseState::Released, self.quorum.now()))?;
         self.release_queue_head();
         // A release would remove this wait too.
-        if let Some(wait) = &self.origin.wait {
+        if let Some(wait) = &self.wait {
             pending.add(PendingRelease::of_wait(Arc::clone(&self.protocol), self.key.name(), wait, &self.quorum));
         }
         Ok(())
@@ -312,7 +292,7 @@ impl LeaseInner {
             protocol: Arc::clone(self.protocol()),
             key: Arc::clone(self.key.name()),
             id: Some(self.id.clone()),
-            wait: self.origin.wait.clone(),
+            wait: self.wait.clone(),
             keep_until,
             ends: self.token_ends(),
             lease: Some(Arc::clone(self)),

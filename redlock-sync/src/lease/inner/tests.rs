@@ -55,13 +55,13 @@ impl Rig {
         let key = Key::new("", KEY).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
         let (quorum, process) = (Arc::clone(&self.quorum), ForkGuard::new());
-        LeaseStart { quorum, protocol, key, id, options: options.into(), process, origin: Origin::default() }
+        LeaseStart { quorum, protocol, key, id, options: options.into(), process, wait: None }
     }
 
     fn start_for(&self, name: &str, options: LockOptions) -> LeaseStart {
         let key = Key::new("", name).unwrap();
         let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
-        LeaseStart { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
+        LeaseStart { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap(), options) }
     }
 
     /// Acquires the lock.

@@ -333,7 +333,7 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
             Some(score) => MemoryReply::Int(i64::from(set.insert(member.to_vec(), score).is_none())),
             None => error("ERR value is not a valid float"),
         },
-        (b"ZREM", [member]) => MemoryReply::Int(i64::from(set.remove(*member).is_some())),
+        (b"ZREM", members @ [_, ..]) => count(members.iter().filter(|member| set.remove(**member).is_some()).count()),
         (b"ZSCORE", [member]) => {
             set.get(*member).map_or(MemoryReply::Nil, |score| MemoryReply::Bulk(score.to_string().into_bytes()))
         }

@@ -1,6 +1,6 @@
 -- Acquires the lock for a token if the lock is free and it is this attempt's turn, or if it was granted to this wait.
--- Otherwise enters the wait into the queue, where it keeps its place. Safe to execute twice: if the token holds the
--- lock already, the reply is yes, and the lease is never shortened.
+-- Otherwise enters the wait into the queue (contention.lua), where it keeps its place. Safe to execute twice: if the
+-- token holds the lock already, the reply is yes, and the lease is never shortened.
 -- With one node, a free lock belongs to the first wait in the queue whose client listens. An attempt of another wait
 -- grants the lock to that wait. Several nodes can have different queues, which would block each other. There, any
 -- attempt may take the lock, but no wait in a pause.
@@ -10,9 +10,8 @@
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[6] fence to reach (0: the next, -1: none is wanted), ARGV[7] ms for which the fence counter is kept after the
 -- clock has reached it,
--- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] from what it takes the lock over: prefixes
--- of granted tokens, or `!` and a whole value that may be taken over while its key has no time-to-live; the last
--- argument may be that of permissions.lua
+-- ARGV[8] span of a grant in ms, ARGV[9..] from what it takes the lock over: prefixes of granted tokens, or `!` and a
+-- whole value that may be taken over while its key has no time-to-live; the last argument may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 -- replies {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it is new, 2 it
 --         was there)}. If the value is empty, the key is free, but an attempt may take it only after the remaining ms.
@@ -23,30 +22,40 @@ if is_fast_path and (several or redis.call('EXISTS', queue) == 0) then
   if redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
 end
 
--- include fence_counter, push, grant
+-- include fence_counter, push, contention, grant
 local wait, wanted = ARGV[4] or '', tonumber(ARGV[6] or -1)
 local failure = wanted >= 0 and fence_error(KEYS[3])
 if failure then return failure end
 
 -- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
 -- remaining ms of the pause.
-local function is_its_turn()
+local function is_its_turn(first, record)
   for _ = 1, 64 do
-    local first = redis.pcall('ZRANGE', queue, 0, 0)[1]
-    local pause = string.match(first or '', '^%*(%d+)$')
-    if not first or first == wait or several and not (pause and wait ~= '') then return true end
-    if pause then
-      local now = redis.call('TIME')
-      local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
-      -- A pause lasts at most a second, unless the clock was set back.
-      if left > 0 and left <= 1000 then return false, left end
-    end
+    local left = not (several and wait == '') and pause_left(record)
+    if left then return false, left end
+    if not first or first == wait or several then return true end
+    if is_fast_path then return false end
     redis.call('ZREM', queue, first)
-    local life = wanted < 0 and '0' or ARGV[7]
-    local receivers = pause and 0 or grant(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', life)
+    local receivers = grant(key, queue, KEYS[3], first, nil, ARGV[8], wanted < 0 and '0' or ARGV[7])
     if receivers ~= 0 then return receivers < 0 end
+    first, record = front(queue)
   end
   return true
+end
+
+-- Enters the wait, and the record with the first one. Returns the place of the wait.
+local function enter(held, record)
+  local is_foreign = held and (string.sub(held, 33, 33) ~= ':' or string.find(string.sub(held, 1, 32), '%X'))
+  if not record or is_foreign then
+    local now = now_in_ms()
+    local began, pause, met = read(record, now)
+    write(queue, record, began, pause, is_foreign and now or met)
+  end
+  local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  local is_new = redis.call('ZADD', queue, 'NX', last + 1, wait)
+  redis.call('PEXPIRE', queue, ARGV[5])
+  mark(queue, wait)
+  return 2 - is_new
 end
 
 local held, left = redis.pcall('GET', key), nil
@@ -55,14 +64,20 @@ if held == token then
   -- This write comes before the others, since a full server (maxmemory) accepts it and would refuse the others.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
 else
-  local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
-  for i = 10, #ARGV do
+  local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. string.match(wait, '^[^ ]*')
+  for i = 9, #ARGV do
     local whole = string.sub(ARGV[i], 1, 1) == '!'
     if held and not whole and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
     if held and whole and '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1 then free = true end
   end
-  if not held and not is_fast_path then
-    free, left = is_its_turn()
+  local first, record
+  if not free and (not held or wait ~= '') then
+    first, record = front(queue)
+    local newer = newer_layout(record)
+    if newer then return newer end
+  end
+  if not held then
+    free, left = is_its_turn(first, record)
   end
   if not free then
     local place = 0
@@ -70,14 +85,10 @@ else
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
       mark(queue, wait, true)
-      -- Only this wait knows when the pause ends. It leaves, so the next wait is notified. `0 2`: no age, one pause
-      -- (push.lua).
-      if left then hint(queue, left, '0 2') end
+      -- Only this wait knows when the pause ends. It leaves, so the next wait is notified.
+      if left then hint(queue, string.format('%.0f', left)) end
     elseif wait ~= '' then
-      local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-      place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
-      redis.call('PEXPIRE', queue, ARGV[5])
-      mark(queue, wait)
+      place = enter(held, record)
     end
     return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
   end

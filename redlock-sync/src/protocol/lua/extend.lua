@@ -1,14 +1,23 @@
--- Lengthens the lease of a token that still holds the lock. Never shortens it, never creates or deletes the key. Also
--- counts the waits.
+-- Lengthens the lease of a token that still holds the lock. Never shortens it, never creates or deletes the key. If
+-- threads of one process hand the lock to each other, it also counts the waits, and makes a record of the contention
+-- (contention.lua).
 -- KEYS[1] lock, KEYS[2] queue, only if the number of waits is wanted
 -- ARGV[1] token, ARGV[2] lease in ms
--- replies 1, or {1, number of waits}: held for at least that long now; 0 another token holds the lock, -1 there is no
---         key
+-- replies 1, or {1, number of waits, and one more if a pause is due}: held for at least that long now; 0 another token
+--         holds the lock, -1 there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
 if not KEYS[2] then return 1 end
-local waits = redis.pcall('ZCARD', KEYS[2])
-return {1, type(waits) == 'table' and '0' or string.format('%.0f', waits)}
+
+-- include contention
+local queue, now = KEYS[2], now_in_ms()
+local members = redis.pcall('ZCARD', queue)
+if type(members) == 'table' then return {1, '0'} end
+local _, record = front(queue)
+begin(queue, record, now)
+if redis.call('PTTL', queue) < REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
+local waits = record and members - 1 or members
+return {1, string.format('%.0f', waits + (due_pause(record, now) and 1 or 0))}

@@ -51,7 +51,7 @@ if is_marked or count >= tonumber(ARGV[1]) then
     end
     from = from + 1000
   until #page < 2000
-  for _, channel in ipairs(channels) do push(channel .. '/' .. table.concat(waits_of[channel], ','), '0 0 0 0 ') end
+  for _, channel in ipairs(channels) do push(channel .. '/' .. table.concat(waits_of[channel], ','), '0 0 ') end
   redis.call('DEL', waits)
 end
 return 1

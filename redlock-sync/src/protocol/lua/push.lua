@@ -1,16 +1,13 @@
 -- Functions for the scripts that release or may grant a lock: they notify waits. They use no key and no argument by
 -- themselves.
--- The queue is a sorted set of waits, each `channel/number`, in order of arrival. A member `*ms` is a pause until that
--- time of the server. In a pause, programs that poll the key find it free.
+-- A queue is a sorted set of waits in order of arrival, each `channel/number`. Words after a space say what it asks for.
+-- A member that begins with `*` is no wait (contention.lua, rw.lua).
 -- A wait whose client cannot be notified is `-ms:random`: it polls. Each of its attempts sets a mark beside the queue
 -- that lasts for that many ms, longer than its pauses. If there is no mark, its process is gone, and other waits go
 -- first. A wait that only slept enters the queue again, at the end. Waits of older clients are `-random`, and always
 -- count as alive. Scripts of older clients count both forms as alive.
--- A push is `wait fence span age pauses random key`, with times in ms. A hint tells the wait to try after the span. It
--- ends with the space before the random part. A client that no longer has the wait needs the key, to give the lock
--- back.
--- `pauses` is twice their number, plus 1 if a holder since the last one knows of a foreign client (`Pauses` in
--- handover/rules.rs).
+-- A push is `wait fence span random key`, with the span in ms. A hint tells the wait to try after the span. It ends with
+-- the space before the random part. A client that no longer has the wait needs the key, to give the lock back.
 
 -- Notifies a wait. The words of the member after a space say what the wait asks for. They are not sent.
 -- Returns how many connections received the push: 0 if the client of the wait is gone, -1 if this user may not publish.
@@ -37,11 +34,10 @@ local function mark(queue, wait, is_over)
   if ms and is_over then redis.pcall('PEXPIRE', key, 0) elseif ms then redis.pcall('SET', key, '1', 'PX', ms) end
 end
 
--- Tells the first wait in the queue whose client listens when to try. All waits keep their places. `chain` contains the
--- age and the pauses.
-local function hint(queue, span, chain)
+-- Tells the first wait in the queue whose client listens when to try. All waits keep their places.
+local function hint(queue, span)
   for _, wait in ipairs(redis.pcall('ZRANGE', queue, 0, 7)) do
-    if string.sub(wait, 1, 1) ~= '*' and push(wait, '0 ' .. span .. ' ' .. chain .. ' ', queue) ~= 0 then return end
+    if string.sub(wait, 1, 1) ~= '*' and push(wait, '0 ' .. span .. ' ', queue) ~= 0 then return end
   end
 end
 

@@ -7,5 +7,5 @@
 local function wake(waits)
   repeat
     local first = redis.pcall('ZPOPMIN', waits)[1]
-  until not first or push(first, '0 0 0 0 ') ~= 0
+  until not first or push(first, '0 0 ') ~= 0
 end

@@ -93,7 +93,7 @@ end
 local function reserve(letter, wait, several)
   local member, polls = reservation_of(letter, wait), string.sub(wait, 1, 1) == '-'
   redis.call('ZADD', key, now + RESERVATION, member)
-  if push(wait, '0 0 0 0 ', letter == 'r' and readers or writers) ~= 0 or several and not polls then return true end
+  if push(wait, '0 0 ', letter == 'r' and readers or writers) ~= 0 or several and not polls then return true end
   redis.call('ZREM', key, member)
   return false
 end
@@ -130,7 +130,7 @@ local function pass_on(is_after_writer, own, several)
   if (is_after_writer or are_readers_next()) and reserve_for_readers(several) then return '*' end
   if several then
     if not first_writer(several) then return reserve_for_readers(several) and '*' or nil end
-    hint(writers, '0', '0 0')
+    hint(writers, '0')
     return '*'
   end
   for _ = 1, 64 do

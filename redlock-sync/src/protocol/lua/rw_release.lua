@@ -40,8 +40,8 @@ if was_in and keep ~= '0' then
   tidy()
   if not writers then return 5 end
   -- The first reader that enters admits all other readers.
-  hint(writers, keep, '0 0')
-  hint(readers, keep, '0 0')
+  hint(writers, keep)
+  hint(readers, keep)
   return 1
 end
 local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0

@@ -40,7 +40,7 @@ for at, other in pairs(lent.tokens) do
       redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lent.first = math.min(lent.first or math.huge, now + keep)
-      if queue then hint(queue, ARGV[6], '0 0') end
+      if queue then hint(queue, ARGV[6]) end
     else
       redis.call('ZREM', key, at .. ' ' .. other)
       lent.tokens[at] = nil

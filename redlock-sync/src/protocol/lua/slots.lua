@@ -86,7 +86,7 @@ local function serve(key, queue, own, lent, free, now, span)
     -- A wait that needs more is notified to try when the next permit ends. This also shows whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
-    local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)
+    local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' ', queue)
     -- This user may not publish, so any attempt may take the free slots.
     if receivers < 0 then return gone end
     if receivers > 0 and not slots then return gone, counts_for(wait) or math.huge end
@@ -105,7 +105,7 @@ local function serve(key, queue, own, lent, free, now, span)
   end
   -- The process for which a slot was reserved may have stopped. So the next wait tries when the reservation ends.
   for _, wait in ipairs(is_reserved and redis.pcall('ZRANGE', queue, at, at + 7) or {}) do
-    if wait == own or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ', queue) ~= 0 then break end
+    if wait == own or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' ', queue) ~= 0 then break end
   end
   return gone
 end

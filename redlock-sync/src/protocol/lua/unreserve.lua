@@ -7,11 +7,12 @@
 -- include push
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
-if held == false or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
-  hint(KEYS[2], '0', '0 0')
-  return held and 0 or -1
+local is_it = held and string.sub(held, 1, 41) == ARGV[1] .. ':granted:'
+if is_it then
+  redis.call('DEL', KEYS[1])
+  for _, tried in ipairs(redis.pcall('ZRANGE', KEYS[2], 0, 8)) do
+    if string.sub(tried, 1, 1) ~= '*' then redis.pcall('ZREM', KEYS[2], tried) end
+  end
 end
-redis.call('DEL', KEYS[1])
-redis.pcall('ZREMRANGEBYRANK', KEYS[2], 0, 7)
-hint(KEYS[2], '0', '0 0')
-return 1
+hint(KEYS[2], '0')
+return is_it and 1 or held and 0 or -1

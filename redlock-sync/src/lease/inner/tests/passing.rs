@@ -1,7 +1,7 @@
 //! Tests of the hand-over to the next thread of the process.
 
 use super::*;
-use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
+use crate::handover::rules::MOST_LOCAL_HANDOVERS;
 
 /// The number of holders of the run after one more; `None` if the run ends.
 fn local(rig: &Rig, inner: &LeaseInner) -> (Option<u32>, usize) {
@@ -25,18 +25,9 @@ fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     assert!(is_about(inner.remaining(), LEASE), "the look extends the lease");
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(1).arg("redlock-sync:1/1"));
     assert_eq!(local(&rig, &inner), (None, 1), "another process waits");
-}
-
-#[test]
-fn a_chain_ends_with_a_pause() {
-    let rig = Rig::start(1);
-    let mut inner = Arc::into_inner(rig.lease(options())).unwrap();
-    rig.clock.sleep_through(LONGEST_CHAIN * 2);
-    assert_eq!(inner.pause(), None, "one hold is no chain");
-    inner.origin.chain = inner.passed_chain();
-    assert_eq!(inner.pause(), None);
-    rig.clock.sleep_through(LONGEST_CHAIN * 2);
-    assert_eq!(inner.pause(), Some(PAUSE));
+    rig.servers[0].ask::<()>(redis::cmd("DEL").arg(inner.key.queue()));
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(0).arg("*2 1 0 0"));
+    assert_eq!(local(&rig, &inner), (None, 1), "a pause for other programs is due");
 }
 
 #[test]

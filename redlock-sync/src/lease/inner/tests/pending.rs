@@ -92,7 +92,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
     let pending = &rig.pending;
     let release = |ends| {
-        let id = rig.tokens.fresh(None).unwrap().0;
+        let id = rig.tokens.fresh(None).unwrap();
         let inner = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
         PendingRelease::of_token(Arc::clone(inner.protocol()), inner.key.name(), id, ends, Vec::new())
@@ -236,9 +236,9 @@ fn a_logger_may_use_the_client_that_logs() {
 #[test]
 fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
-    let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-    let inner = rig.acquire(LeaseStart { origin, ..rig.start_for(KEY, options()) });
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1 1f"));
+    let wait = Some("redlock-sync:1/1 1f".into());
+    let inner = rig.acquire(LeaseStart { wait, ..rig.start_for(KEY, options()) });
     assert_eq!(revoke(&rig, &inner), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }
@@ -247,8 +247,8 @@ fn the_wait_of_a_revoked_holder_is_queued_no_more() {
 fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
     let rig = Rig::start(1);
     let lease = |name: &str| {
-        let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-        rig.acquire(LeaseStart { origin, ..rig.start_for(name, options()) })
+        let wait = Some("redlock-sync:1/1 1f".into());
+        rig.acquire(LeaseStart { wait, ..rig.start_for(name, options()) })
     };
     let leases = vec![lease("a"), lease("b")];
     assert!(rig.servers[0].del("a"));
