@@ -31,10 +31,13 @@ const LEASE: Duration = Duration::from_secs(30);
 const FACTOR: u64 = if cfg!(debug_assertions) { 1 } else { 4 };
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CHANNEL: &str = "redlock-sync:1";
-/// The ids of waits. The client of the first two listens, and the client of the last one is gone.
-const ALIVE: &str = "redlock-sync:1/2";
-const SECOND_ALIVE: &str = "redlock-sync:1/3";
-const DEAD: &str = "redlock-sync:0/1";
+/// Waits. The client of the first two listens, and the client of the last one is gone.
+const ALIVE: &str = "redlock-sync:1/2 0123456789abcdef0123456789abcdef";
+const SECOND_ALIVE: &str = "redlock-sync:1/3 0123456789abcdef0123456789abcdef";
+const DEAD: &str = "redlock-sync:0/1 0123456789abcdef0123456789abcdef";
+/// Waits that poll.
+const POLLS: &str = "-1 0123456789abcdef0123456789abcdef";
+const POLLS_WITH_A_MARK: &str = "-60000:1 0123456789abcdef0123456789abcdef";
 const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 /// One side of the comparison, which runs calls.
@@ -163,7 +166,7 @@ fn attempt<'a>(
     token: &str,
     fence: Option<u64>,
     wait: impl Into<Option<WaitArgs<'a>>>,
-    policy: QueuePolicy<'_>,
+    policy: QueuePolicy,
     take_over: &[&str],
 ) -> Arc<Call> {
     let take_over: Vec<LockId> = take_over.iter().map(|from| id(from)).collect();
@@ -184,7 +187,7 @@ fn take(token: &str) -> Arc<Call> {
 }
 
 fn acquire<'a>(token: &str, wait: impl Into<Option<WaitArgs<'a>>>) -> Arc<Call> {
-    attempt(token, None, wait, QueuePolicy::First { random: RANDOM, lease: 5 * SECOND }, &[])
+    attempt(token, None, wait, QueuePolicy::First { lease: 5 * SECOND }, &[])
 }
 
 fn enters(id: &str) -> WaitArgs<'_> {
@@ -195,7 +198,7 @@ fn leaves(id: &str) -> WaitArgs<'_> {
     WaitArgs { id, stays: Duration::ZERO }
 }
 
-fn release_with(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
+fn release_with(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next) -> Arc<Call> {
     let token = token.map(id);
     exclusive().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
 }
@@ -204,9 +207,8 @@ fn free(token: &str) -> Arc<Call> {
     release_with(Some(token), Duration::ZERO, None, Next::Anybody)
 }
 
-fn grant(with_fence: bool, several: bool) -> Next<'static> {
-    let age = Duration::from_millis(7);
-    Next::First(Grant { random: RANDOM, lease: 5 * SECOND, age, pauses: 2, with_fence, several })
+fn grant(with_fence: bool, several: bool) -> Next {
+    Next::First(Grant { lease: 5 * SECOND, with_fence, several, threads_wait: false })
 }
 
 fn release(token: &str) -> Arc<Call> {
@@ -217,9 +219,22 @@ fn keep(token: &str) -> Arc<Call> {
     release_with(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
-fn pause(token: &str, long: u64) -> Arc<Call> {
-    let pause = Duration::from_millis(long);
-    release_with(Some(token), Duration::ZERO, None, Next::ForeignClients { pause, pauses: 3 })
+/// Makes a long pause due. Another program seems to have had the lock lately.
+fn contend() -> Arc<Call> {
+    let source = "local time = redis.call('TIME')\n\
+                  local met = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))\n\
+                  local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]\n\
+                  if string.sub(first or '', 1, 1) == '*' then redis.call('ZREM', KEYS[2], first) end\n\
+                  redis.pcall('ZADD', KEYS[2], 0, '*2 1 0 ' .. met)\n\
+                  return redis.call('PEXPIRE', KEYS[2], 6000)";
+    own("contend", source)
+}
+
+/// Enters a record of the next layout.
+fn newer() -> Arc<Call> {
+    let source = "redis.call('ZREM', KEYS[2], redis.call('ZRANGE', KEYS[2], 0, 0)[1])\n\
+                  return redis.call('ZADD', KEYS[2], 0, '*3 something new')";
+    own("newer", source)
 }
 
 /// A call of a script of the test, with all keys of the lock.
@@ -251,9 +266,11 @@ fn dump() -> Arc<Call> {
                   end\n\
                   all[4] = text(redis.pcall('GET', KEYS[1]))\n\
                   all[5] = text(redis.pcall('GET', KEYS[3]))\n\
-                  all[6] = string.gsub(text(redis.pcall('ZRANGE', KEYS[2], 0, -1)), '%*%d+', '*')\n\
-                  -- Two pauses that end in the same ms are one.\n\
-                  all[6] = string.gsub(all[6], '[%*|]*%*', '*')\n\
+                  local function record(pause, met)\n\
+                    return '*' .. (pause == '0' and '' or 'p') .. (met == '0' and '' or 'm')\n\
+                  end\n\
+                  local queue = text(redis.pcall('ZRANGE', KEYS[2], 0, -1))\n\
+                  all[6] = string.gsub(queue, '%*2 %d+ (%d+) (%d+)', record)\n\
                   return all";
     own("dump", source)
 }
@@ -279,19 +296,20 @@ type Scenario = (&'static str, Vec<(Arc<Call>, &'static str)>);
 fn follow(side: &mut dyn Side) {
     side.listen(CHANNEL);
     for (name, steps) in scenarios::all() {
-        side.call(&clear()).unwrap();
-        for (i, (call, expected)) in steps.iter().enumerate() {
-            assert_eq!(
-                shown(&side.call(call)),
-                *expected,
-                "{name}, step {}: {}.lua",
-                i + 1,
-                scripts::name(call.script)
-            );
-            for told in side.heard() {
-                assert!(told.starts_with("redlock-sync:1/"), "{told}");
+        // A pause can end if the machine is too slow.
+        repeat(|run| {
+            side.call(&clear()).unwrap();
+            for (i, (call, expected)) in steps.iter().enumerate() {
+                let said = shown(&side.call(call));
+                if said != *expected {
+                    run.differs(&format!("{name}, step {}, {}.lua: {said}", i + 1, scripts::name(call.script)));
+                    return;
+                }
+                for told in side.heard() {
+                    assert!(told.starts_with("redlock-sync:1/"), "{told}");
+                }
             }
-        }
+        });
     }
 }
 
@@ -309,7 +327,7 @@ fn scenarios_on_a_server() {
 fn random_call(several: bool) -> Arc<Call> {
     let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
-    let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
+    let waits = [ALIVE, SECOND_ALIVE, DEAD, POLLS, POLLS_WITH_A_MARK];
     let wait = waits[fastrand::usize(0..waits.len())];
     let an_entry = [None, Some(enters(wait)), Some(enters(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
@@ -319,8 +337,7 @@ fn random_call(several: bool) -> Arc<Call> {
         3..12 => {
             let take_over: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            let policy =
-                if several { QueuePolicy::None } else { QueuePolicy::First { random: RANDOM, lease: 5 * SECOND } };
+            let policy = if several { QueuePolicy::None } else { QueuePolicy::First { lease: 5 * SECOND } };
             attempt(any(), fence, an_entry, policy, &take_over)
         }
         12..15 => {
@@ -330,7 +347,7 @@ fn random_call(several: bool) -> Arc<Call> {
         15..17 => free(any()),
         17..21 => release_with(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
         21 => release_with(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
-        22 => pause(any(), 4500),
+        22 => contend(),
         23 => keep(any()),
         24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
         26 => exclusive().unreserve(any()).call,
@@ -360,15 +377,22 @@ fn random_calls_have_the_same_replies() {
     }
 }
 
-/// The shortest time on the server: a wait that polls is granted the lock for 300 ms. In memory no time passes, so a
-/// difference that shows later proves nothing.
-const SHORTEST: Duration = Duration::from_millis(250);
+/// The shortest time on the server: that of a long pause. In memory no time passes, so a difference that shows later
+/// proves nothing.
+const SHORTEST: Duration = Duration::from_millis(200);
 
 /// One run of a comparison.
 struct Run {
     start: Tick,
     /// A difference has shown after [`SHORTEST`].
     is_void: bool,
+}
+
+impl Run {
+    fn differs(&mut self, how: &str) {
+        assert!(SystemClock.now().since(self.start) > SHORTEST, "{how}");
+        self.is_void = true;
+    }
 }
 
 /// Repeats the run until it is not void.
@@ -392,11 +416,9 @@ fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, r
     }
     let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
     if !(is_alike(&replies) && told.0 == told.1 && is_alike(&stored)) {
-        assert!(
-            SystemClock.now().since(run.start) > SHORTEST,
+        run.differs(&format!(
             "replies {replies:?}, published {told:?}, stored {stored:?} in memory, on a server: {what}"
-        );
-        run.is_void = true;
+        ));
     }
     stored.0
 }
@@ -420,7 +442,7 @@ fn is_alike((memory, remote): &(String, String)) -> bool {
 fn said(texts: &[String]) -> Vec<String> {
     let word = |word: &str| match word.parse::<u64>() {
         // This is the remaining time of a pause.
-        Ok(301..=4500) => "4500".to_owned(),
+        Ok(1..=250) => "250".to_owned(),
         _ => word.to_owned(),
     };
     let text = |text: &String| text.split(' ').map(word).collect::<Vec<_>>().join(" ");

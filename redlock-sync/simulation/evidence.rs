@@ -17,7 +17,7 @@ use std::time::Duration;
 use redlock_proof::evidence;
 use redlock_proof::scripts::Reply;
 
-use super::kinds::DrawnKind;
+use super::kinds::{DrawnKind, id_of};
 use super::known::{Evidence, TokenEvidence, Vote, WaitEvidence};
 use super::model::{args, meaning, wait_of};
 use super::scripts::{self, Execution};
@@ -40,7 +40,7 @@ fn drift(lease: Duration) -> Duration {
 
 /// The wait that an attempt names.
 fn named_wait<'a>(script: &str, args: &'a [String]) -> Option<&'a str> {
-    args.get(3).map(String::as_str).filter(|wait| script == "acquire" && !wait.is_empty())
+    args.get(3).map(|wait| id_of(wait)).filter(|wait| script == "acquire" && !wait.is_empty())
 }
 
 /// The length of a random part.
@@ -110,7 +110,7 @@ impl World {
             }
             known.open += 1;
         }
-        let take_over = if script == "acquire" { args.get(9..).unwrap_or_default() } else { &[] };
+        let take_over = if script == "acquire" { args.get(8..).unwrap_or_default() } else { &[] };
         let held = take_over.iter().find(|from| self.invariants.is_held(from));
         held.map_or(Ok(()), |held| Err(format!("a guard has {}", short(held))))
     }
@@ -128,7 +128,7 @@ impl World {
     fn releases(&mut self, client: usize, args: &[String]) -> Result<(), String> {
         let token = &args[0];
         let Evidence { tokens, waits, .. } = self.evidence();
-        let named = [wait_of(token), args.get(2).map(String::as_str)].into_iter().flatten();
+        let named = [wait_of(token), args.get(2).map(|wait| id_of(wait))].into_iter().flatten();
         if let Some(wait) = named.into_iter().find(|wait| waits.get(*wait).is_some_and(|known| known.client != client))
         {
             return Err(format!("{wait} is a wait of another client"));
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Records the span of the grants with this random part.
+    /// Records the span of the grant with this random part.
     pub(super) fn note_span(&mut self, random: &str, span: Duration) {
         self.evidence().spans.insert(random.to_owned(), span);
     }

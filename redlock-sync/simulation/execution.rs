@@ -72,7 +72,7 @@ impl World {
         let said = scripts::reply(store, script, keys, args);
         let reply = memory::outcome(&said);
         // Before a look removes keys that have ended meanwhile.
-        let step = step.map(|step| (step.difference(store, &reply), step.span()));
+        let step = step.map(|step| (step.difference(store, &reply), step.span(store)));
         let after: Vec<Option<StoredText>> = locks.iter().map(|lock| store.state(lock)).collect();
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;

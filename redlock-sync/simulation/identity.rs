@@ -9,15 +9,13 @@ use super::world::{World, try_with};
 use crate::lease::LeaseInner;
 
 /// Random bytes for the client whose code runs now; `None` outside of a schedule.
-pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
+pub(crate) fn random() -> Option<[u8; 16]> {
     try_with(|world| {
         let (client, task) = (world.client, world.current);
-        [(); 2].map(|()| {
-            let drawn = world.clients[client].generator.draw();
-            let lease = world.tasks[task].options.as_ref().map(LeaseInner::first_lease);
-            world.drawn.insert(Builder::from_random_bytes(drawn).into_uuid().as_u128(), (task, lease));
-            drawn
-        })
+        let drawn = world.clients[client].generator.draw();
+        let lease = world.tasks[task].options.as_ref().map(LeaseInner::first_lease);
+        world.drawn.insert(Builder::from_random_bytes(drawn).into_uuid().as_u128(), (task, lease));
+        drawn
     })
 }
 

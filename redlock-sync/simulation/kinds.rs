@@ -87,6 +87,16 @@ pub(super) fn token_of(member: &str) -> &str {
     }
 }
 
+/// The id of a wait: its entry in a queue without the random part.
+pub(super) fn id_of(wait: &str) -> &str {
+    wait.split(' ').next().unwrap_or_default()
+}
+
+/// The random part of a wait for a mutex.
+pub(super) fn random_of(wait: &str) -> &str {
+    wait.split(' ').nth(1).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::kinds::Access;
+use super::kinds::{Access, id_of};
 use super::units::Time;
 use crate::clock::Tick;
 use crate::lease::LeaseInner;
@@ -167,7 +167,7 @@ pub(super) struct Wait {
 impl Tokens {
     /// The task of a wait, and the number of the task's turn.
     pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
-        self.waits.get(id).map(|wait| (wait.task, wait.turn))
+        self.waits.get(id_of(id)).map(|wait| (wait.task, wait.turn))
     }
 }
 

@@ -2,21 +2,23 @@
 //! that listen are given to the functions that both models use for their servers. The keys after it and its reply have
 //! to be what these functions say.
 //!
-//! Not compared: the time to live of a queue, and pauses that a release puts into it. The models have no replication;
-//! what one server does is compared there too.
+//! Not compared: the time to live of a queue, and its record of pauses. The models have no replication; what one server
+//! does is compared there too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_proof::scripts::{self as model, Attempt, Heard, Lock, Pause, Release, Reply, Span};
 
-use super::kinds::DrawnKind;
+use super::kinds::{DrawnKind, id_of, random_of};
 use super::scripts::{self, Execution};
 use super::server::short;
 use super::world::World;
 use crate::node::memory::{Data, Item, Store};
 use crate::node::{Failure, Value};
 
+/// The length of a random part.
+const RANDOM: usize = 32;
 /// A wait that polls is granted the lock for this long, in ms.
 const POLL_SPAN: u64 = 300;
 /// Where the wait begins in the token of a grant.
@@ -33,6 +35,14 @@ pub(super) fn args(call: &Execution) -> &[String] {
         Some((last, args)) if last.starts_with("check ") => args,
         _ => &call.args,
     }
+}
+
+/// The members of a queue in their order.
+fn members(item: &Item) -> Vec<String> {
+    let Data::Sorted(set) = &item.data else { return Vec::new() };
+    let mut members: Vec<(f64, &Vec<u8>)> = set.iter().map(|(member, score)| (*score, member)).collect();
+    members.sort_by(|a, b| a.0.total_cmp(&b.0));
+    members.into_iter().map(|(_, member)| String::from_utf8_lossy(member).into_owned()).collect()
 }
 
 /// What a reply says to an attempt, an extension or a release, with the fence that comes with it. `None`: an error.
@@ -65,8 +75,10 @@ struct Keys {
     token: Option<String>,
     /// The end of the lock, in ms of the server's clock: not before, and not after.
     ends: (u64, u64),
-    /// The members of the queue in their order.
+    /// The ids of the waits in the queue, in their order.
     queue: Vec<String>,
+    /// The record of pauses.
+    record: Option<String>,
     fence: u64,
 }
 
@@ -82,26 +94,22 @@ impl Keys {
             _ => None,
         };
         let ends = item(0).and_then(|item| item.expires).unwrap_or_default();
-        let queue = match item(1).map(|item| &item.data) {
-            Some(Data::Sorted(set)) => {
-                let mut members: Vec<(f64, &Vec<u8>)> = set.iter().map(|(member, score)| (*score, member)).collect();
-                members.sort_by(|a, b| a.0.total_cmp(&b.0));
-                members.into_iter().map(|(_, member)| String::from_utf8_lossy(member).into_owned()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let mut queue = item(1).map_or_else(Vec::new, members);
+        let record = queue.first().filter(|first| first.starts_with('*')).cloned();
+        queue.retain(|member| !member.starts_with('*'));
+        for member in &mut queue {
+            member.truncate(id_of(member).len());
+        }
         let fence = keys.last().filter(|key| key.ends_with(":fence"));
         let fence = fence.and_then(|key| store.items().get(key.as_bytes())).and_then(text);
         let fence = fence.and_then(|fence| fence.parse().ok()).unwrap_or_default();
-        Keys { token: item(0).and_then(text), ends: (ends, ends), queue, fence }
+        Keys { token: item(0).and_then(text), ends: (ends, ends), queue, record, fence }
     }
 
     /// Whether these are keys that the model permits.
     fn is_as(&self, model: &Keys) -> bool {
-        let is_wait = |member: &&String| !member.starts_with('*');
         let is_in_time = self.token.is_none() || (model.ends.0..=model.ends.1).contains(&self.ends.0);
-        let is_same_queue = self.queue.iter().filter(is_wait).eq(model.queue.iter().filter(is_wait));
-        self.token == model.token && is_in_time && is_same_queue
+        self.token == model.token && is_in_time && self.queue == model.queue
     }
 
     fn shown(&self) -> String {
@@ -118,16 +126,23 @@ pub(super) struct Step<'a> {
     before: Keys,
     /// The server's clock before it, in µs.
     began: u64,
-    /// Who would hear of a grant: for each member of the queue.
+    /// Who would hear of a grant: for each wait in the queue.
     heard: BTreeMap<String, Heard>,
+    /// The random part of the grant to each wait.
+    randoms: BTreeMap<String, String>,
 }
 
 impl<'a> Step<'a> {
     fn new(script: &'static str, call: &'a Execution, several: bool, store: &Store) -> Step<'a> {
         let now = store.clock / 1000;
         let before = Keys::of(store, &call.keys, now);
+        let queue = call.keys.get(1).and_then(|queue| store.items().get(queue.as_bytes()));
+        let members = queue.map_or_else(Vec::new, members);
+        let randoms: BTreeMap<String, String> =
+            members.iter().map(|member| (id_of(member).to_owned(), random_of(member).to_owned())).collect();
         let is_marked = |wait: &str| {
-            let mark = call.keys.get(1).map(|queue| format!("{queue}:{wait}")).unwrap_or_default();
+            let random = randoms.get(wait).map_or("", String::as_str);
+            let mark = call.keys.get(1).map(|queue| format!("{queue}:{wait} {random}")).unwrap_or_default();
             store.items().get(mark.as_bytes()).is_some_and(|item| item.expires.is_none_or(|at| now <= at))
         };
         let heard = |wait: &String| {
@@ -141,7 +156,7 @@ impl<'a> Step<'a> {
             }
         };
         let heard = before.queue.iter().map(|wait| (wait.clone(), heard(wait))).collect();
-        Step { script, call, several, before, began: store.clock, heard }
+        Step { script, call, several, before, began: store.clock, heard, randoms }
     }
 
     fn number(&self, place: usize) -> u64 {
@@ -152,10 +167,11 @@ impl<'a> Step<'a> {
         args(self.call).get(place).cloned().unwrap_or_default()
     }
 
-    /// The grants that the call may make have this random part and this span.
-    pub(super) fn span(&self) -> Option<(String, Duration)> {
-        let copy = Copy::new(self, 0, 0);
-        (!copy.random.is_empty()).then(|| (copy.random, Duration::from_millis(copy.span)))
+    /// The random part of the grant that the call has made, and its span.
+    pub(super) fn span(&self, store: &Store) -> Option<(String, Duration)> {
+        let token = Keys::of(store, &self.call.keys, self.began / 1000).token?;
+        let is_new = wait_of(&token).is_some() && self.before.token.as_ref() != Some(&token);
+        is_new.then(|| (token[..RANDOM].to_owned(), Duration::from_millis(Copy::new(self, 0, 0).span)))
     }
 
     /// What is different from the model's step: the keys after the script, or its reply.
@@ -209,11 +225,15 @@ struct Copy {
     began: u64,
     took: u64,
     several: bool,
+    /// With several nodes: the random part of the grants that the call makes.
     random: String,
+    randoms: BTreeMap<String, String>,
     /// The times of the call in ms.
     lease: u64,
     span: u64,
     keep: u64,
+    /// Threads of the releasing process wait for the lock.
+    threads_wait: bool,
     heard: BTreeMap<String, Heard>,
     has_published: bool,
 }
@@ -228,19 +248,22 @@ impl Copy {
             took,
             several: step.several,
             random: String::new(),
+            randoms: step.randoms.clone(),
             lease: step.number(1),
             span: 0,
             keep: 0,
+            threads_wait: false,
             heard: step.heard.clone(),
             has_published: false,
         };
         match step.script {
-            "acquire" => (copy.random, copy.span) = (step.text(7), step.number(8)),
+            "acquire" => copy.span = step.number(7),
             "release" => {
                 let grant = step.text(1);
-                let words: Vec<&str> = grant.split(' ').collect();
-                copy.span = words.get(3).and_then(|span| span.parse().ok()).unwrap_or_default();
-                copy.random = words.get(5).copied().unwrap_or_default().to_owned();
+                copy.span = grant.split(' ').nth(1).and_then(|span| span.parse().ok()).unwrap_or_default();
+                copy.threads_wait = grant.split(' ').nth(3) == Some("1");
+                copy.random =
+                    step.text(0).get(..RANDOM).map_or_else(|| random_of(&step.text(2)).to_owned(), str::to_owned);
                 copy.keep = step.number(3);
             }
             _ => {}
@@ -251,11 +274,11 @@ impl Copy {
     /// The model's step. `None`: its reply is not compared.
     fn run(&mut self, step: &Step<'_>) -> Option<Reply> {
         let token = step.text(0);
-        let wait = |place: usize| Some(step.text(place)).filter(|wait| !wait.is_empty());
+        let wait = |place: usize| Some(id_of(&step.text(place)).to_owned()).filter(|wait| !wait.is_empty());
         Some(match step.script {
             "acquire" => {
                 let is_last = step.text(4) == "0";
-                let take_over = args(step.call).get(9..).unwrap_or_default();
+                let take_over = args(step.call).get(8..).unwrap_or_default();
                 let may_follow = |held: &String| take_over.iter().any(|from| held.starts_with(from));
                 model::acquire(
                     self,
@@ -267,7 +290,7 @@ impl Copy {
             "adopt" => model::adopt(self, token, &step.text(4)),
             "extend" => model::extend(self, token),
             "release" => {
-                let offers = !self.random.is_empty();
+                let offers = self.span > 0;
                 let release = Release {
                     token: Some(token).filter(|token| !token.is_empty()),
                     wait: wait(2),
@@ -276,7 +299,7 @@ impl Copy {
                 };
                 model::release(self, &release)
             }
-            "unreserve" => model::unreserve(self, |held| held.starts_with(&token)),
+            "unreserve" => model::unreserve(self, |held| held.starts_with(&format!("{token}:granted:"))),
             "foreign_delete" => {
                 model::release(self, &Release { token: Some(token), wait: None, offers: false, keeps: false });
                 return None;
@@ -337,7 +360,8 @@ impl Lock for Copy {
     }
 
     fn grant_of(&self, wait: &String) -> String {
-        format!("{}:granted:{wait}", self.random)
+        let random = if self.several { Some(&self.random) } else { self.randoms.get(wait) };
+        format!("{}:granted:{wait}", random.map_or("", String::as_str))
     }
 
     fn publish(&mut self, wait: &String) -> Heard {
@@ -345,20 +369,24 @@ impl Lock for Copy {
         self.heard.get(wait).copied().unwrap_or(Heard::Nobody)
     }
 
-    fn pause(&mut self) -> Pause {
-        let Some(ends) = self.keys.queue.first().and_then(|first| first.strip_prefix('*')) else { return Pause::No };
-        let left = ends.parse::<u64>().unwrap_or_default().saturating_sub(self.now);
-        // A pause lasts at most a second, unless the clock was set back.
-        if (1..=1000).contains(&left) {
+    fn pause(&self) -> Pause {
+        let Some(record) = self.keys.record.as_deref().and_then(|record| record.strip_prefix("*2 ")) else {
+            return Pause::No;
+        };
+        let times: Vec<u64> = record.split(' ').map(|time| time.parse().unwrap_or_default()).collect();
+        let began = if times[0] <= self.now { times[0] } else { 1 };
+        let ends = times[1];
+        // A pause lasts at most a quarter of a second, unless the clock was set back.
+        if (1..=250).contains(&ends.saturating_sub(self.now)) {
             return Pause::GoesOn;
         }
-        self.keys.queue.remove(0);
-        Pause::Ended
+        let last = if ends <= self.now { ends } else { 0 };
+        let is_wanted = self.threads_wait || !self.keys.queue.is_empty();
+        if is_wanted && began > 0 && self.now - began.max(last) > 1000 { Pause::Due } else { Pause::No }
     }
 
-    fn nth(&self, place: usize) -> Option<Option<String>> {
-        let member = self.keys.queue.get(place)?;
-        Some((!member.starts_with('*')).then(|| member.clone()))
+    fn nth(&self, place: usize) -> Option<String> {
+        self.keys.queue.get(place).cloned()
     }
 
     fn is_queued(&self, wait: &String) -> bool {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::connection::Packet;
-use super::kinds::token_of;
+use super::kinds::{id_of, random_of, token_of};
 use super::known::{Arrival, Trace, Wait};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
@@ -33,9 +33,9 @@ impl World {
             ("acquire", [token, ms, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length(script, token, ms);
-                if let [wait, _, _, _, random, ..] = rest {
+                if let [wait, _, ..] = rest {
                     self.note_wait(wait, token);
-                    self.note_grant(random, token);
+                    self.note_random(wait);
                 }
             }
             ("rw_acquire", [token, ms, _, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, rest @ ..]) => {
@@ -60,9 +60,8 @@ impl World {
                 self.counts.renewals += 1;
                 self.note_length(script, token, ms);
             }
-            ("release", [token, granted, rest @ ..]) => {
+            ("release", [token, _, rest @ ..]) => {
                 self.note_release(token);
-                self.note_grant(granted.rsplit(' ').next().unwrap_or_default(), token);
                 if let [wait, ..] = rest {
                     self.note_leaver(wait);
                 }
@@ -98,19 +97,22 @@ impl World {
         }
     }
 
-    fn note_grant(&mut self, next: &str, released: &str) {
-        if next.is_empty() {
+    /// The random part of the token of the grants to a wait.
+    fn note_random(&mut self, wait: &str) {
+        let random = random_of(wait);
+        if random.is_empty() {
             return;
         }
-        let new = (self.client, released.to_owned());
-        let known = self.invariants.tokens.granted.entry(next.to_owned()).or_insert_with(|| new.clone()).clone();
+        let new = (self.client, id_of(wait).to_owned());
+        let known = self.invariants.tokens.granted.entry(random.to_owned()).or_insert_with(|| new.clone()).clone();
         if known != new {
-            let what = format!("a token for two grants: clients {} and {} give {}", known.0, new.0, short(next));
+            let what = format!("a token for two waits: those of {known:?} and {new:?} bring {}", short(random));
             self.breaks(Rule::Ids, what);
         }
     }
 
-    fn note_wait(&mut self, id: &str, token: &str) {
+    fn note_wait(&mut self, wait: &str, token: &str) {
+        let id = id_of(wait);
         let Some(task) = self.drawer(token).filter(|_| !id.is_empty()) else { return };
         let new = Wait { client: self.client, task, turn: self.tasks[task].turn };
         let known = *self.invariants.tokens.waits.entry(id.to_owned()).or_insert(new);
@@ -120,7 +122,8 @@ impl World {
     }
 
     /// A release removes the mark of a wait of the same client that has ended.
-    fn note_leaver(&mut self, id: &str) {
+    fn note_leaver(&mut self, wait: &str) {
+        let id = id_of(wait);
         let client = self.client;
         if let Some(known) = self.invariants.tokens.waits.get(id).filter(|known| known.client != client) {
             let what = format!("an id for two waits: {id} is of {known:?}, and client {client} has waited by it");

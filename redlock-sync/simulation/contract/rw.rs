@@ -5,6 +5,11 @@ use crate::options::Mode;
 use crate::protocol::ReadWrite;
 use crate::protocol::script::Purpose;
 
+/// Waits of other kinds than mutexes.
+const ALIVE: &str = "redlock-sync:1/2";
+const SECOND_ALIVE: &str = "redlock-sync:1/3";
+const DEAD: &str = "redlock-sync:0/1";
+
 const CALLS: usize = 60;
 
 fn side(mode: Mode, several: bool) -> ReadWrite {
@@ -21,7 +26,7 @@ fn ask_with(
     token: &str,
     wait: Option<WaitArgs<'_>>,
     fence: Option<u64>,
-    policy: QueuePolicy<'_>,
+    policy: QueuePolicy,
 ) -> Arc<Call> {
     let id = id(token);
     side(mode, several).acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, policy, take_over: &[] }).call

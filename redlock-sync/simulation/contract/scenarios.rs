@@ -6,6 +6,11 @@ use crate::protocol::ReadWrite;
 use crate::protocol::held::ask_for;
 use crate::protocol::permits::Permits;
 
+/// How `shown` shows the reply 6 of a release.
+const PAUSED: &str = "5s";
+/// A token of another holder.
+const OTHER: &str = "00000000000000000000000000000001:x";
+
 pub(super) fn all() -> Vec<Scenario> {
     scenarios().into_iter().chain(more_scenarios()).chain(pauses()).chain([adoption(), look()]).collect()
 }
@@ -41,12 +46,12 @@ fn scenarios() -> Vec<Scenario> {
                 (release_with(Some("a"), Duration::ZERO, None, grant(true, false)), "2"),
                 (
                     dump(),
-                    "[5s, 10s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, redlock-sync:1/3]",
+                    "[5s, 10s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, *m|redlock-sync:1/3 0123456789abcdef0123456789abcdef]",
                 ),
                 (take("e"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 0]"),
                 (acquire("e", enters(ALIVE)), "1"),
                 (acquire("f", leaves(SECOND_ALIVE)), "[0, 30s, e, 0]"),
-                (dump(), "[30s, -2, 1200s, e, now, ]"),
+                (dump(), "[30s, 10s, 1200s, e, now, *m]"),
             ],
         ),
         (
@@ -60,7 +65,7 @@ fn scenarios() -> Vec<Scenario> {
                 (release_with(None, Duration::ZERO, Some(ALIVE), grant(false, false)), "0"),
                 (release_with(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "1"),
                 (release_with(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "-1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
+                (dump(), "[-2, 5s, -2, none, none, *m]"),
             ],
         ),
         (
@@ -86,7 +91,7 @@ fn scenarios() -> Vec<Scenario> {
                 (acquire("d", enters(ALIVE)), "1"),
                 (free("d"), "1"),
                 (attempt("e", None, None, QueuePolicy::None, &[]), "1"),
-                (dump(), "[30s, 10s, -2, e, none, redlock-sync:1/3]"),
+                (dump(), "[30s, 10s, -2, e, none, *m|redlock-sync:1/3 0123456789abcdef0123456789abcdef]"),
             ],
         ),
     ]
@@ -98,32 +103,43 @@ fn more_scenarios() -> Vec<Scenario> {
             "one that polls is granted the lock for a moment",
             vec![
                 (take("a"), "1"),
-                (acquire("b", enters("-1")), "[0, 30s, a, 1]"),
+                (acquire("b", enters(POLLS)), "[0, 30s, a, 1]"),
                 (release("a"), "2"),
                 (take("c"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:-1, 0]"),
-                (acquire("b", enters("-1")), "1"),
+                (acquire("b", enters(POLLS)), "1"),
             ],
         ),
         (
             "several nodes reserve a lock for those that listen elsewhere",
             vec![
-                (take("a"), "1"),
-                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (release_with(Some("a"), Duration::ZERO, None, grant(false, true)), "3"),
+                (take(OTHER), "1"),
+                (acquire("b", enters(DEAD)), "[0, 30s, 00000000000000000000000000000001:x, 1]"),
+                (release_with(Some(OTHER), Duration::ZERO, None, grant(false, true)), "3"),
+                (inspect_exclusive(), "[1, 00000000000000000000000000000001:granted:redlock-sync:0/1, 5s]"),
                 (exclusive().unreserve("other").call, "0"),
-                (exclusive().unreserve(RANDOM).call, "1"),
-                (exclusive().unreserve(RANDOM).call, "-1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
-                (take("a"), "1"),
-                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (acquire("b", enters(SECOND_ALIVE)), "[0, 30s, a, 1]"),
-                (release_with(Some("a"), Duration::ZERO, None, grant(false, true)), "2"),
+                (exclusive().unreserve(&OTHER[..32]).call, "1"),
+                (exclusive().unreserve(&OTHER[..32]).call, "-1"),
+                (dump(), "[-2, 10s, -2, none, none, *]"),
+                (take(OTHER), "1"),
+                (acquire("b", enters(DEAD)), "[0, 30s, 00000000000000000000000000000001:x, 1]"),
+                (acquire("b", enters(ALIVE)), "[0, 30s, 00000000000000000000000000000001:x, 1]"),
+                (acquire("b", enters(SECOND_ALIVE)), "[0, 30s, 00000000000000000000000000000001:x, 1]"),
+                (release_with(Some(OTHER), Duration::ZERO, None, grant(false, true)), "2"),
                 (
                     dump(),
-                    "[5s, 10s, -2, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, none, redlock-sync:1/3]",
+                    "[5s, 10s, -2, 00000000000000000000000000000001:granted:redlock-sync:1/2, none, \
+                     *|redlock-sync:1/3 0123456789abcdef0123456789abcdef]",
                 ),
-                (attempt("b", None, enters(ALIVE), QueuePolicy::None, &[RANDOM]), "1"),
+                (
+                    attempt(
+                        "b",
+                        None,
+                        enters(SECOND_ALIVE),
+                        QueuePolicy::None,
+                        &["00000000000000000000000000000001:granted:"],
+                    ),
+                    "1",
+                ),
             ],
         ),
         (
@@ -158,6 +174,11 @@ fn more_scenarios() -> Vec<Scenario> {
     ]
 }
 
+/// Threads of the process wait for the lock.
+fn threads() -> Next {
+    Next::First(Grant { lease: 5 * SECOND, with_fence: false, several: false, threads_wait: true })
+}
+
 fn pauses() -> Vec<Scenario> {
     vec![
         (
@@ -165,18 +186,21 @@ fn pauses() -> Vec<Scenario> {
             vec![
                 (take("a"), "1"),
                 (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
-                (take("c"), "[0, 0, , 0]"),
+                (contend(), "1"),
+                (count(&id("a"), LEASE), "[1, 2]"),
+                (release("a"), PAUSED),
+                (take("c"), "[0, 5s, , 0]"),
                 (acquire("b", enters(ALIVE)), "[0, 5s, , 2]"),
                 (acquire("c", None), "[0, 5s, , 0]"),
-                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:1/2]"),
+                (dump(), "[-2, 10s, -2, none, none, *pm|redlock-sync:1/2 0123456789abcdef0123456789abcdef]"),
+                (take_as_others_do("x"), "1"),
+                (release("x"), PAUSED),
                 (take_as_others_do("x"), "1"),
                 (free("x"), "1"),
                 (clear(), "1"),
                 (take("a"), "1"),
                 (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
-                (pause("a", 5000), "1"),
-                (acquire("b", enters(ALIVE)), "1"),
+                (release("a"), "2"),
             ],
         ),
         (
@@ -184,19 +208,52 @@ fn pauses() -> Vec<Scenario> {
             vec![
                 (take("a"), "1"),
                 (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
+                (contend(), "1"),
+                (release_with(Some("a"), Duration::ZERO, None, grant(false, true)), PAUSED),
                 (attempt("b", None, enters(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 2]"),
                 (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
-                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "3"),
-                (exclusive().unreserve(RANDOM).call, "1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
-                (take("a"), "1"),
-                (acquire("b", enters(DEAD)), "[0, 30s, a, 1]"),
-                (pause("a", 900), "1"),
+                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), PAUSED),
                 (attempt("b", None, leaves(DEAD), QueuePolicy::None, &[]), "[0, 5s, , 0]"),
                 (attempt("c", None, None, QueuePolicy::None, &[]), "1"),
-                (release_with(Some("c"), Duration::ZERO, None, grant(false, true)), "1"),
-                (dump(), "[-2, -2, -2, none, none, ]"),
+            ],
+        ),
+        (
+            "a wait that meets another program makes the next pauses long",
+            vec![
+                (take_as_others_do("x"), "1"),
+                (acquire("b", enters(ALIVE)), "[0, 30s, x, 1]"),
+                (dump(), "[30s, 10s, -2, x, none, *m|redlock-sync:1/2 0123456789abcdef0123456789abcdef]"),
+                (free("x"), "1"),
+                (acquire("b", enters(ALIVE)), "1"),
+                (dump(), "[30s, 10s, -2, b, none, *m]"),
+                (release("b"), "1"),
+                (dump(), "[-2, 5s, -2, none, none, *m]"),
+            ],
+        ),
+        (
+            "threads of one process that hand the lock to each other leave a record",
+            vec![
+                (take("a"), "1"),
+                (count(&id("a"), LEASE), "[1, 0]"),
+                (dump(), "[30s, 5s, -2, a, none, *]"),
+                (contend(), "1"),
+                (count(&id("a"), LEASE), "[1, 1]"),
+                (release_with(Some("a"), Duration::ZERO, None, threads()), PAUSED),
+                (dump(), "[-2, 10s, -2, none, none, *pm]"),
+            ],
+        ),
+        (
+            "a newer layout is refused, but a holder ends",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
+                (newer(), "1"),
+                (acquire("b", enters(SECOND_ALIVE)), "Misuse No"),
+                (release("a"), "2"),
+                (newer(), "1"),
+                (free("a"), "0"),
+                (free("0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"), "1"),
+                (take("c"), "Misuse No"),
             ],
         ),
     ]

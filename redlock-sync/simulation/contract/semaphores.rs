@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::protocol::permits::Permits;
 
+/// Waits of other kinds than mutexes.
+const ALIVE: &str = "redlock-sync:1/2";
+const SECOND_ALIVE: &str = "redlock-sync:1/3";
+const DEAD: &str = "redlock-sync:0/1";
+
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
 

@@ -168,7 +168,9 @@ fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {
                 assert!(is_locked && token.as_deref() == Some(guard.id().as_str()), "{key}: {token:?}");
                 guard.unlock().unwrap();
             });
-            eventually("the wait is queued", SOON, || master.ask::<usize>(redis::cmd("ZCARD").arg(&queue)) == 1);
+            eventually("the wait is queued", SOON, || {
+                master.ask::<usize>(redis::cmd("ZCOUNT").arg(&queue).arg(1).arg("+inf")) == 1
+            });
             master.ask::<usize>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"));
             guard.unlock().unwrap();
             waiter.join().unwrap();

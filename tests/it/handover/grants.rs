@@ -144,7 +144,7 @@ type Call = fn(&Mutex) -> Result<MutexGuard, Error>;
 fn waited_for_by_the_dead(rig: &Rig, key: &str) {
     let held = rig.client().mutex(key).lock().unwrap();
     for server in &rig.servers {
-        server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:queue")).arg(1).arg("redlock-sync:0/1"));
+        server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:queue")).arg(1).arg("redlock-sync:0/1 1f"));
     }
     held.unlock().unwrap();
     assert_eq!(rig.holding(key), 0, "the lock was granted to a dead wait");

@@ -13,7 +13,8 @@
 //! 8. `idle`: the cost of waits while nothing happens.
 //! 9. `review`: faults that a review found.
 //! 10. `stopping`: processes that a signal stops.
-//! 11. `rig`: helpers.
+//! 11. `pauses`: pauses for programs of other libraries, and the layout of the queue.
+//! 12. `rig`: helpers.
 //!
 //! The test target `alone` checks whether each waiter gets its turn beside many others. It runs without other tests.
 
@@ -24,6 +25,7 @@ mod grants;
 mod idle;
 mod local;
 mod nodes;
+mod pauses;
 mod processes;
 mod review;
 pub(crate) mod rig;

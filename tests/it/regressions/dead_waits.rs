@@ -44,7 +44,8 @@ fn all_permits(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
 fn queued(server: &Server) -> usize {
     let keys: Vec<String> = server.ask(redis::cmd("KEYS").arg("*queue"));
     let writers: Vec<String> = server.ask(redis::cmd("KEYS").arg("*:writers"));
-    keys.iter().chain(&writers).map(|key| server.ask::<usize>(redis::cmd("ZCARD").arg(key))).sum()
+    let members = |key| server.ask::<Vec<String>>(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1));
+    keys.iter().chain(&writers).flat_map(members).filter(|member| !member.starts_with('*')).count()
 }
 
 /// Makes `many` processes wait while the lock is held, and then cuts their connections. Then the lock is released, and

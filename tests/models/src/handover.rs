@@ -1,7 +1,5 @@
 //! The part of the library's `handover` that belongs to waiting threads, and what a release grants.
 
-#[path = "../../../redlock-sync/src/handover/foreign_clients.rs"]
-mod foreign_clients;
 #[path = "../../../redlock-sync/src/handover/grant.rs"]
 pub(crate) mod grant;
 #[path = "../../../redlock-sync/src/handover/rules.rs"]

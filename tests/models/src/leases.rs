@@ -21,7 +21,7 @@ use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::key::Key;
-use crate::lease::{Lease, LeaseInner, LeaseStart, LeaseState, Leases, Origin, Pending, revoke};
+use crate::lease::{Lease, LeaseInner, LeaseStart, LeaseState, Leases, Pending, revoke};
 use crate::node::{Nodes, Sent, Server};
 use crate::observer::{Event, Observer};
 use crate::options::{ClientOptions, LockOptions, RENEW_DIVISOR};
@@ -170,7 +170,7 @@ impl Rig {
 
     fn attempts(&self) -> Lease {
         loop {
-            let id = self.tokens.fresh(None).unwrap().0;
+            let id = self.tokens.fresh(None).unwrap();
             let attempt = AcquireArgs {
                 id: &id,
                 lease: LeaseInner::first_lease(&self.options),
@@ -207,7 +207,7 @@ impl Rig {
             id,
             options: Arc::clone(&self.options),
             process: ForkGuard::new(),
-            origin: Origin::default(),
+            wait: None,
         }
     }
 

@@ -24,7 +24,7 @@ fn brisk(builder: Builder) -> Redlock {
 
 /// Waits until `n` clients wait for a notification. Each client listens on whichever node it found healthy.
 fn blocked(rig: &Rig, n: usize) {
-    let on = |server: &Server| server.ask::<usize>(cmd("ZCARD").arg(QUEUE));
+    let on = |server: &Server| server.ask::<usize>(cmd("ZCOUNT").arg(QUEUE).arg(1).arg("+inf"));
     eventually(&format!("{n} clients wait"), SOON, || rig.servers.iter().all(|server| on(server) == n));
 }
 
@@ -33,7 +33,7 @@ fn idle_first(rig: &Rig) -> Vec<redis::Connection> {
     let enter = |server: &Server| {
         let mut idle = server.client();
         cmd("SUBSCRIBE").arg(IDLE).exec(&mut idle).unwrap();
-        server.ask::<()>(cmd("ZADD").arg(QUEUE).arg(0).arg(format!("{IDLE}/1")));
+        server.ask::<()>(cmd("ZADD").arg(QUEUE).arg(0).arg(format!("{IDLE}/1 1f")));
         idle
     };
     rig.servers.iter().map(enter).collect()

@@ -131,7 +131,7 @@ fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
 
 fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>() {
     let needed = needed();
-    assert_eq!(needed.len(), 17, "{needed:?}");
+    assert_eq!(needed.len(), 15, "{needed:?}");
     for (rule, has_scripts) in needed.iter().flat_map(|rule| [(rule, false), (rule, true)]) {
         let (server, locks) = without(rule);
         if has_scripts {

@@ -41,7 +41,7 @@ fn work(url: &str, key: &str) {
         let mut waiting = || -> Option<String> {
             let all: Vec<String> =
                 redis::cmd("ZRANGE").arg(format!("{{{key}}}:queue")).arg(0).arg(-1).query(&mut server).unwrap();
-            all.into_iter().next()
+            all.into_iter().find(|member| !member.starts_with('*'))
         };
         println!("waits {}", poll(SOON, &mut waiting).expect("no child waits"));
         held.unlock().unwrap();

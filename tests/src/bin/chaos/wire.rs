@@ -55,17 +55,13 @@ impl Heard {
                 let last = self.extended.entry(call.token().to_owned()).or_default();
                 *last = at.max(*last);
             }
-            // The fourth argument of `acquire.lua` is the id of a wait, which belongs to one thread of one process. The
-            // eighth is the random part of a token for a possible grant. A call on the fast path has neither.
+            // The fourth argument of `acquire.lua` is a wait: its id, which belongs to one thread of one process, and the
+            // random part of the token under which it holds a lock that is granted to it. A call on the fast path has
+            // none.
             "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
-                self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
-                self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
-            }
-            // The second argument of `release.lua` contains the random part of the token under which the next waiter
-            // holds the lock. While a cluster moves a slot, a release has one key, and grants nothing.
-            "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
-                let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
-                self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);
+                let (id, random) = call.arg(3).split_once(' ').unwrap_or_default();
+                self.note(IdOf::Wait, id, format!("of {} for {}", owner(call.token()), call.key()), at);
+                self.note(IdOf::Grant, random, format!("of the wait {id} on {}", call.key()), at);
             }
             _ => {}
         }
@@ -145,27 +141,24 @@ mod tests {
 
     #[test]
     fn ids_of_their_own_are_good() {
-        let waits = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
-        let again = ("acquire", "sha 3 order q f cd-1:host:1:2 500 0 w1 600 -1 0 r2 500");
-        let grants = ("release", "sha 3 order q f ab-1:host:1:2 0+0+0+500+0+n1");
-        let moved = ("release", "sha 1 order cd-1:host:1:2 0+0+0+500+0+n1");
-        let heard = heard(&[waits, again, grants, grants, moved, ("GET", "order")]);
+        let waits = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1+r1 600 -1 0 500");
+        let again = ("acquire", "sha 3 order q f cd-1:host:1:2 500 0 w1+r1 600 -1 0 500");
+        let other = ("acquire", "sha 3 order q f ef-2:host:2:2 500 0 w2+r2 600 -1 0 500");
+        let heard = heard(&[waits, again, other, ("GET", "order")]);
         assert!(heard.reused.is_empty(), "{:?}", heard.reused);
-        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 3));
+        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (2, 2));
     }
 
     #[test]
     fn an_id_of_two_is_found() {
-        let one = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
+        let one = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1+r1 600 -1 0 500");
         for other in [
-            "sha 3 order q f ab-3:host:3:2 500 0 w1 600 -1 0 r2 500",
-            "sha 3 {order} q f ab-1:host:1:2 500 0 w1 600 -1 0 r2 500",
+            "sha 3 order q f ab-3:host:3:2 500 0 w1+r2 600 -1 0 500",
+            "sha 3 {order} q f ab-1:host:1:2 500 0 w1+r2 600 -1 0 500",
+            "sha 3 order q f ab-3:host:3:2 500 0 w2+r1 600 -1 0 500",
         ] {
             assert_eq!(heard(&[one, ("acquire", other)]).reused.len(), 1, "{other}");
         }
-        let grants = ["ab", "cd"].map(|token| format!("sha 3 order q f {token} 0+0+0+500+0+n1"));
-        let grants = grants.each_ref().map(|words| ("release", words.as_str()));
-        assert_eq!(heard(&grants).reused.len(), 1);
     }
 
     #[test]
