@@ -86,7 +86,8 @@ impl<'a, T> ServerWait<'a, T> {
         if is_last && !self.evidence.may_be_queued() {
             return Ok(None);
         }
-        if is_first && !is_last && self.listener.listens() && self.may_queue() {
+        let is_contended = || !self.quorum.uncontended.is_uncontended(self.request.key.as_str(), self.quorum.now());
+        if is_first && !is_last && self.listener.listens() && self.may_queue() && is_contended() {
             self.begin();
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };

@@ -195,6 +195,10 @@ impl Write for TimedSocket {
 
 /// Converts an error of the stream.
 pub(super) fn broken(error: io::Error) -> Broken {
+    // Each look whether something has arrived mostly ends so.
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return Broken::TimedOut;
+    }
     let error = RedisError::from(error);
     match tls_refusal(&error) {
         _ if error.is_timeout() => Broken::TimedOut,

@@ -138,10 +138,10 @@ impl State {
     }
 
     /// Chooses the thread that reads next, if none does. It must be notified once the state is unlocked.
-    pub(super) fn next_reader(&mut self, now: Tick) -> Option<Arc<Condvar>> {
+    pub(super) fn next_reader(&mut self, clock: &dyn Clock) -> Option<Arc<Condvar>> {
         self.reader.as_ref()?;
         let next = self.queue.next_reader();
-        self.at_work = next.as_ref().map(|_| now);
+        self.at_work = next.as_ref().map(|_| clock.now());
         next
     }
 }
@@ -306,11 +306,11 @@ impl Connection {
         let Some(mut writer) = state.writer.take() else { return };
         let (mut packets, mut is_stuck) = (0, false);
         while !self.is_closed() && packets < MOST_PACKETS && !is_stuck {
+            if !writer.has_rest() && !state.queue.has_unwritten() {
+                break;
+            }
             let now = self.setting.clock.now();
             if !writer.has_rest() {
-                if !state.queue.has_unwritten() {
-                    break;
-                }
                 // A server that waits for replicas is not late. An idle server looks at that limit ten times a second.
                 let late = now.after(time_for_replicas(self.node_timeout)).after(Duration::from_millis(100));
                 state.queue.pack(&mut writer.packet, &self.setting.wait, late);

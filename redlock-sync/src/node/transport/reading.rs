@@ -25,16 +25,16 @@ impl Connection {
 
     /// True if another thread has the reading half, or was woken to take it. If the second thread got the half before
     /// that one, that one would have been woken in vain. After an eighth of a node timeout it may.
-    fn is_away(&self, state: &State, now: Tick) -> bool {
-        state.reader.is_none() || state.at_work.is_some_and(|since| now.since(since) < self.node_timeout / 8)
+    fn is_away(&self, state: &State) -> bool {
+        let is_recent = |since| self.setting.clock.now().since(since) < self.node_timeout / 8;
+        state.reader.is_none() || state.at_work.is_some_and(is_recent)
     }
 
     /// Takes the reading half. `None` if another thread reads, or shall read and the thread of this round was not woken
     /// to do so.
     pub(super) fn take_reader_for(&self, round: &Round) -> Option<Reader> {
-        let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        if self.is_away(&state, now) && !round.is_to_read() { None } else { state.reader.take() }
+        if self.is_away(&state) && !round.is_to_read() { None } else { state.reader.take() }
     }
 
     /// Reads until the call of this round has its outcome, or until the deadline.
@@ -111,7 +111,7 @@ impl Connection {
             return;
         }
         state.reader = Some(reader);
-        let next = state.next_reader(self.setting.clock.now());
+        let next = state.next_reader(&*self.setting.clock);
         let has_unwritten = state.has_unwritten();
         drop(state);
         notify(next);
@@ -122,7 +122,7 @@ impl Connection {
 
     /// Wakes the thread that reads next, if no thread reads.
     pub(super) fn wake_a_reader(&self) {
-        let next = self.state.lock().next_reader(self.setting.clock.now());
+        let next = self.state.lock().next_reader(&*self.setting.clock);
         notify(next);
     }
 
@@ -132,9 +132,8 @@ impl Connection {
     /// The thread that reads, or shall read, may get no processor time, while calls wait until it writes them. So the
     /// sleeping thread looks again soon, and writes them itself.
     pub(super) fn may_sleep(self: &Arc<Self>, number: u64) -> Option<Duration> {
-        let now = self.setting.clock.now();
         let mut state = self.state.lock();
-        if !self.is_away(&state, now) {
+        if !self.is_away(&state) {
             return None;
         }
         state.queue.mark_asleep(number);
@@ -142,7 +141,7 @@ impl Connection {
         if !state.has_unwritten() {
             return Some(longest);
         }
-        if state.is_at_work(now) {
+        if state.is_at_work(self.setting.clock.now()) {
             return Some(longest / 2);
         }
         self.write(state);
