@@ -249,11 +249,13 @@ fn pauses() -> Vec<Scenario> {
                 (acquire("b", enters(ALIVE)), "[0, 30s, a, 1]"),
                 (newer(), "1"),
                 (acquire("b", enters(SECOND_ALIVE)), "Misuse No"),
-                (release("a"), "2"),
-                (newer(), "1"),
-                (free("a"), "0"),
-                (free("0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"), "1"),
+                (count(&id("a"), LEASE), "[1, 1]"),
+                (release("a"), PAUSED),
                 (take("c"), "Misuse No"),
+                (
+                    dump(),
+                    "[-2, 10s, -2, none, none, *3 something new|redlock-sync:1/2 0123456789abcdef0123456789abcdef]",
+                ),
             ],
         ),
     ]

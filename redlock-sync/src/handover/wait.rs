@@ -14,7 +14,7 @@ use crate::options::{Mode, jittered};
 use crate::protocol::reply::Vote;
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs, Request};
 use crate::quorum::{Quorum, Refusal};
-use crate::token::{is_ours, random_part, wait_id};
+use crate::token::{is_ours, random_part};
 
 /// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
 const END_SLACK: Duration = Duration::from_millis(2);
@@ -234,7 +234,7 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(id) = queued.id.as_ref().filter(|_| queued.node().is_some()) else { return Awaits::Nothing };
         let key = Arc::clone(self.request.key.name());
         if self.request.protocol.mutex().is_some() {
-            return Awaits::Lock(key, wait_id(id).into());
+            return Awaits::Lock { key, queue: self.request.key.queue().into(), wait: Arc::clone(id) };
         }
         let first_end =
             refusal.expires_in().map_or(SET_CHECK_INTERVAL, |left| (left + END_SLACK).min(SET_CHECK_INTERVAL));

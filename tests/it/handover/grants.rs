@@ -150,6 +150,25 @@ fn waited_for_by_the_dead(rig: &Rig, key: &str) {
     assert_eq!(rig.holding(key), 0, "the lock was granted to a dead wait");
 }
 
+/// As many processes were killed while they waited.
+#[test]
+fn a_release_finds_the_living_wait_behind_many_dead_ones() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let queue = format!("{{{KEY}}}:queue");
+    for dead in 1..=200 {
+        let wait = format!("redlock-sync:0/{dead} 1f");
+        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(dead).arg(wait));
+    }
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| rig.client().mutex(KEY).try_lock_for(SOON).unwrap().id().clone());
+        rig.until_blocked(0, 201);
+        held.unlock().unwrap();
+        let id = waiter.join().unwrap();
+        assert!(id.holder_name().starts_with("granted:"), "no release granted it: {id}");
+    });
+}
+
 #[test]
 fn a_lock_for_which_only_the_dead_wait_is_free_for_all() {
     for_sizes(&[1, 3], |rig| {

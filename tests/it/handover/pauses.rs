@@ -98,6 +98,21 @@ fn a_waiter_that_meets_another_program_records_it() {
     });
 }
 
+/// While others are busy, the lock may never be free when the client looks.
+#[test]
+fn a_wait_comes_back_that_its_queue_has_lost() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| rig.client().mutex(KEY).try_lock_for(SOON).unwrap().unlock());
+        rig.until_blocked(0, 1);
+        assert!(rig.servers[0].del(QUEUE));
+        rig.until_blocked(0, 1);
+        held.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_newer_layout_of_the_queue_is_refused_and_hinders_no_holder() {
     let rig = Rig::start(1);
@@ -112,4 +127,6 @@ fn a_newer_layout_of_the_queue_is_refused_and_hinders_no_holder() {
     held.extend(ms(30_000)).unwrap();
     held.unlock().unwrap();
     assert_eq!(rig.holding(KEY), 0);
+    let left: Vec<String> = rig.servers[0].ask(cmd("ZRANGE").arg(QUEUE).arg(0).arg(-1));
+    assert_eq!(left, ["*3 something new"], "what the newer version has entered stays");
 }

@@ -64,8 +64,6 @@ pub enum Rule {
     LeavePassesGrant,
 }
 
-/// A script looks at this many waits at most.
-const MOST: usize = 64;
 /// With several servers, a release and `unreserve` look at this many.
 const MOST_OF_SEVERAL: usize = 8;
 
@@ -168,16 +166,15 @@ fn is_its_turn<L: Lock>(lock: &mut L, wait: Option<&L::Wait>) -> bool {
     if !lock.obeys(Rule::FirstComeFirstServed) {
         return true;
     }
-    for _ in 0..MOST {
-        let Some(first) = lock.nth(0).filter(|first| Some(first) != wait) else { return true };
+    while let Some(first) = lock.nth(0).filter(|first| Some(first) != wait) {
+        let heard = grant(lock, &first);
+        if heard == Heard::Refused {
+            lock.free();
+            return true;
+        }
         lock.take_out(&first);
-        match grant(lock, &first) {
-            Heard::Somebody => return false,
-            Heard::Refused => {
-                lock.free();
-                return true;
-            }
-            Heard::Nobody => {}
+        if heard == Heard::Somebody {
+            return false;
         }
     }
     true
@@ -263,13 +260,14 @@ pub fn release<L: Lock>(lock: &mut L, call: &Release<L::Token, L::Wait>) -> Repl
 
 /// Grants the lock to the first wait that listens.
 fn pass_on<L: Lock>(lock: &mut L) -> Reply {
-    for _ in 0..MOST {
-        let Some(first) = lock.nth(0) else { break };
+    while let Some(first) = lock.nth(0) {
+        let heard = grant(lock, &first);
+        if heard == Heard::Refused {
+            break;
+        }
         lock.drop_front(1);
-        match grant(lock, &first) {
-            Heard::Somebody => return Reply::Granted,
-            Heard::Refused => break,
-            Heard::Nobody => {}
+        if heard == Heard::Somebody {
+            return Reply::Granted;
         }
     }
     lock.free();

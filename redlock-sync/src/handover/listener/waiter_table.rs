@@ -58,9 +58,13 @@ pub(crate) enum Woken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
     Nothing,
-    /// The lock with this key is free, or granted to the wait with this id. Checked once a second, for all waits of the
-    /// client together.
-    Lock(Arc<str>, Arc<str>),
+    /// The lock with this key is free, or granted to this wait, or its queue has lost the wait. Checked once a second,
+    /// for all waits of the client together.
+    Lock {
+        key: Arc<str>,
+        queue: Arc<str>,
+        wait: Arc<str>,
+    },
     /// This sorted set is gone, or one of its members has ended, which cannot happen before the given moment. Once a
     /// second the client checks that the sets of all its waits exist. It reads a set only at that moment, unless it
     /// watches few sets.

@@ -1,5 +1,5 @@
 //! Detects events that end the sleep of a wait besides its timer and a notification. Its lock is free, or was granted
-//! to it by a message that was lost; or servers can be reached again.
+//! to it by a message that was lost; or its queue was deleted; or servers can be reached again.
 //!
 //! A client checks the locks of all its waits in one call a second, together with the heartbeat
 //! (`connection_state.rs`). If each wait made its own check, a thousand idle threads would cost hundreds of calls a
@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::connection_state::{HEARTBEAT_INTERVAL, RARE_HEARTBEAT_INTERVAL};
 use super::waiter_table::{Awaits, BackgroundTask, WaitState, WaiterTable};
 use crate::clock::Tick;
+use crate::token::wait_id;
 
 /// If there are at most this many sorted sets, each check reads all of them. So the effect of a lost message is found,
 /// such as a permit that was kept for a wait in vain.
@@ -22,11 +23,13 @@ const FEW: usize = 8;
 pub(crate) struct LockCheck {
     pub(crate) number: u64,
     pub(crate) key: Arc<str>,
-    /// In the form that `publish.lua` reads: the id of the wait to which the key may be granted, [`PRESENCE`] or
-    /// [`END`].
+    /// In the form that `publish.lua` reads: the id of the wait to which the key may be granted, [`MEMBER`] and a wait,
+    /// [`PRESENCE`] or [`END`].
     pub(crate) what: Arc<str>,
 }
 
+/// Has the queue lost this wait?
+const MEMBER: &str = "?";
 /// Is the sorted set gone?
 const PRESENCE: &str = "";
 /// Has a member of the sorted set ended?
@@ -52,16 +55,22 @@ impl WaiterTable {
     pub(crate) fn due_checks(&self, now: Tick) -> Vec<LockCheck> {
         let has_end = |awaits: &Awaits| matches!(awaits, Awaits::Set(_, ends) if *ends < Tick::NEVER);
         let are_few = self.waits.values().filter(|wait| has_end(&wait.awaits)).count() <= FEW;
-        let check = |(number, wait): (&u64, &WaitState)| {
-            let (key, what) = match &wait.awaits {
-                Awaits::Lock(key, id) => (key, Arc::clone(id)),
-                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => (key, END.into()),
-                Awaits::Set(key, _) => (key, PRESENCE.into()),
-                Awaits::Nothing | Awaits::Servers | Awaits::Task => return None,
+        let mut all = Vec::new();
+        for (number, wait) in &self.waits {
+            let mut check = |key: &Arc<str>, what: Arc<str>| {
+                all.push(LockCheck { number: *number, key: Arc::clone(key), what });
             };
-            Some(LockCheck { number: *number, key: Arc::clone(key), what })
-        };
-        self.waits.iter().filter_map(check).collect()
+            match &wait.awaits {
+                Awaits::Lock { key, queue, wait } => {
+                    check(key, wait_id(wait).into());
+                    check(queue, format!("{MEMBER}{wait}").into());
+                }
+                Awaits::Set(key, ends) if *ends <= now || are_few && has_end(&wait.awaits) => check(key, END.into()),
+                Awaits::Set(key, _) => check(key, PRESENCE.into()),
+                Awaits::Nothing | Awaits::Servers | Awaits::Task => {}
+            }
+        }
+        all
     }
 
     /// Sets when the first members of these sets end.

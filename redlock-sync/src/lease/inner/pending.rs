@@ -83,7 +83,7 @@ impl PendingRelease {
         }
     }
 
-    /// Removes a wait that is over. It has no token: that of a possible grant is unknown.
+    /// Removes a wait that is over. It has no token.
     pub(crate) fn of_wait(
         protocol: Arc<dyn LeaseCalls>,
         key: &Arc<str>,

@@ -30,15 +30,16 @@ if failure then return failure end
 -- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
 -- remaining ms of the pause.
 local function is_its_turn(first, record)
-  for _ = 1, 64 do
-    local left = not (several and wait == '') and pause_left(record)
-    if left then return false, left end
-    if not first or first == wait or several then return true end
+  local left = not (several and wait == '') and pause_left(record)
+  if left then return false, left end
+  while first and first ~= wait and not several do
     if is_fast_path then return false end
-    redis.call('ZREM', queue, first)
     local receivers = grant(key, queue, KEYS[3], first, nil, ARGV[8], wanted < 0 and '0' or ARGV[7])
-    if receivers ~= 0 then return receivers < 0 end
-    first, record = front(queue)
+    -- This user may not publish. The wait keeps its place, and finds the lock free later.
+    if receivers < 0 then return true end
+    redis.call('ZREM', queue, first)
+    if receivers > 0 then return false end
+    first = front(queue)
   end
   return true
 end

@@ -1,17 +1,21 @@
 -- Publishes on a channel, to check that a subscription exists or to wake the thread that listens. The same call checks
 -- locks for which threads of this client wait.
 -- KEYS[1] and more: the locks to check, if any
--- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more, one for each lock: the wait, if the key is a string;
--- empty for a sorted set that must exist; `*` for a sorted set whose first member may have ended
+-- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more, one for each lock: the id of the wait, if the key is a
+-- string; `?` and a wait that must be in this queue; empty for a sorted set that must exist; `*` for a sorted set whose
+-- first member may have ended
 -- replies the number of connections that receive the text. With locks, a list that begins with that number. Then `i`
---         follows for each KEYS[i] that needs an attempt now: it is free, was granted to that wait, or is a set with a
---         member that has ended. For each other `*`, {i, ms until the first member of KEYS[i] ends} follows
+--         follows for each KEYS[i] that needs an attempt now: it is free, was granted to that wait, has lost it, or is a
+--         set with a member that has ended. For each other `*`, {i, ms until the first member of KEYS[i] ends} follows
 local receivers = ARGV[2] == '' and 0 or redis.call('PUBLISH', ARGV[1], ARGV[2])
 if #KEYS == 0 then return receivers end
 local reply, strings, sets, present = {receivers}, {}, {}, {}
 for i, key in ipairs(KEYS) do
+  local wait = string.match(ARGV[i + 2], '^%?(.*)')
+  -- A user who may not run ZSCORE does not learn of it.
+  if wait and not redis.pcall('ZSCORE', key, wait) then reply[#reply + 1] = i end
   local kind = ARGV[i + 2] == '' and present or ARGV[i + 2] == '*' and sets or strings
-  kind[#kind + 1] = i
+  if not wait then kind[#kind + 1] = i end
 end
 
 local function keys_of(places)

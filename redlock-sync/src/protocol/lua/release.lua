@@ -45,8 +45,14 @@ if not queue or span == '0' and keep == 0 then
   return queue and 1 or 5
 end
 
--- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
 local first, record = front(queue)
+-- A newer version grants the lock by its own rules, once one of its waits tries.
+if newer_layout(record) then
+  if keep == 0 then redis.call('DEL', key) end
+  hint(queue, string.format('%.0f', keep))
+  return keep == 0 and 6 or 1
+end
+-- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
 local now = now_in_ms()
 local left = keep == 0 and pause_left(record)
 local pause = not left and (first or threads == '1') and due_pause(record, now)
@@ -81,19 +87,20 @@ if several == '1' then
     redis.call('SET', key, random .. ':granted:' .. string.match(first, '^[^ ]*'), 'PX', span)
     return 3
   end
-else
-  for _ = 1, 64 do
-    if not first then break end
-    redis.call('ZREM', queue, first)
-    if record then begin(queue, record, now) end
+elseif first then
+  redis.call('PEXPIRE', key, span)
+  if record then begin(queue, record, now) end
+  repeat
     local receivers = grant(key, queue, KEYS[3], first, nil, span, life)
-    if receivers > 0 then return 2 end
+    -- The wait keeps its place, and finds the lock free later.
     if receivers < 0 then
       redis.call('DEL', key)
       return 4
     end
-    first, record = front(queue)
-  end
+    redis.call('ZREM', queue, first)
+    if receivers > 0 then return 2 end
+    first = front(queue)
+  until not first
 end
 redis.call('DEL', key)
 if record and redis.call('PTTL', queue) > REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
