@@ -10,7 +10,7 @@ use crate::options::{ClientOptions, LockOptions, MIN_VALIDITY, Retry};
 /// The longest lease, as a multiple of the plan's usual lease.
 const LONGEST: u32 = 4;
 /// The names of locks. Some of them resemble others, or the helper keys of others.
-const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:queue"];
+const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:waits"];
 
 /// A fault at a given time.
 #[derive(Debug, Clone, Copy)]

@@ -103,7 +103,7 @@ impl Key {
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
         }
-        let helpers = ["fence", "queue", "permit_queue"].map(|suffix| helper(&full, suffix));
+        let helpers = ["fence", "waits", "permit_queue"].map(|suffix| helper(&full, suffix));
         Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
@@ -210,8 +210,8 @@ mod tests {
     fn helpers_stand_beside_their_lock() {
         assert_eq!(key("order:42").fence(), "{order:42}:fence");
         assert_eq!(key("{order:42}").fence(), "{order:42}::fence");
-        assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::queue");
-        assert_eq!(key("open{brace").queue(), "{open{brace}:queue");
+        assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::waits");
+        assert_eq!(key("open{brace").queue(), "{open{brace}:waits");
         assert_eq!(key("import").latch_waits(), "{import}:latch_waits");
         assert_eq!(key("report").done().as_str(), "{report}:done");
         assert_eq!(key("report").done().latch_waits(), "{report}:done::latch_waits");
@@ -222,9 +222,9 @@ mod tests {
         for taken in [
             "{order:42}:fence",
             "user:{7}:cart::fence",
-            "{a}:queue",
-            "{a}::queue",
-            "{a}:b::queue",
+            "{a}:waits",
+            "{a}::waits",
+            "{a}:b::waits",
             "{{a}:fence",
             "{a}:readers",
             "{a}::writers",
@@ -233,7 +233,7 @@ mod tests {
         ] {
             assert!(Key::new("", taken).is_err(), "{taken}");
         }
-        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:queue"] {
+        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:waits"] {
             assert!(Key::new("", free).is_ok(), "{free}");
         }
     }
@@ -265,7 +265,7 @@ mod tests {
     /// Every name of up to [`MAX_PARTS`] parts. The parts are those that could be confused: braces, separators,
     /// letters, and the endings of helper keys.
     fn names() -> impl Iterator<Item = String> {
-        const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "queue", ":queue"];
+        const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "waits", ":waits"];
         (1..=MAX_PARTS).flat_map(|len| {
             (0..8_usize.pow(len)).map(move |at| (0..len).map(|digit| PARTS[at / 8_usize.pow(digit) % 8]).collect())
         })

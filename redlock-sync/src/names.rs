@@ -58,7 +58,7 @@ pub(crate) fn printable(message: &str) -> String {
 }
 
 /// The suffixes of the helper keys of locks.
-pub(crate) const HELPERS: [&str; 7] = ["fence", "queue", "permit_queue", "readers", "writers", "latch_waits", "done"];
+pub(crate) const HELPERS: [&str; 7] = ["fence", "waits", "permit_queue", "readers", "writers", "latch_waits", "done"];
 /// The suffixes of the keys of queues of tasks.
 pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits", "q:fence"];
 

@@ -113,7 +113,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
         // The ends of the pauses, from the record of the contention in the queue.
         let mut pauses = HashSet::new();
         let mut look = || {
-            let first: Vec<String> = rig.servers[0].ask(cmd("ZRANGE").arg(format!("{{{KEY}}}:queue")).arg(0).arg(0));
+            let first: Vec<String> = rig.servers[0].ask(cmd("ZRANGE").arg(format!("{{{KEY}}}:waits")).arg(0).arg(0));
             let pause = first.first().and_then(|record| record.strip_prefix("*2 ")?.split(' ').nth(1));
             pauses.extend(pause.filter(|pause| *pause != "0").map(str::to_owned));
             pauses.len()

@@ -80,7 +80,7 @@ fn a_key_that_never_ended_stands_for_no_other_one_that_begins_like_it() {
     let scripts = redlock_sync::__private::scripts();
     let digest = &scripts.iter().find(|script| script.file == "acquire").unwrap().sha;
     let mut acquire = redis::cmd("EVALSHA");
-    acquire.arg(digest).arg(3).arg(KEY).arg("{order:42}:queue").arg("{order:42}:fence");
+    acquire.arg(digest).arg(3).arg(KEY).arg("{order:42}:waits").arg("{order:42}:fence");
     acquire.arg("token").arg(30_000).arg(0).arg("").arg(0).arg(-1).arg(0).arg(1000).arg("!left");
     for (value, ends, stays) in [("!left behind", true, true), ("left", true, true), ("left", false, false)] {
         server.ask::<()>(redis::cmd("DEL").arg(KEY));

@@ -163,7 +163,7 @@ fn mutexes_of_its_keys_and_it_exclude_each_other() {
     let other = there.multi_lock(["c", "d"]).try_lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| there.mutex("b").try_lock_for(SOON).map(drop));
-        eventually("the wait is queued", SOON, || server.keys().contains(&"{b}:queue".to_owned()));
+        eventually("the wait is queued", SOON, || server.keys().contains(&"{b}:waits".to_owned()));
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();
     });
@@ -294,13 +294,13 @@ fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
             assert_eq!(locked(&there, ["a", "z"]), [true; 2]);
             guard.unlock().unwrap();
         });
-        eventually("the last key has a wait", SOON, || server.keys().contains(&"{z}:queue".to_owned()));
+        eventually("the last key has a wait", SOON, || server.keys().contains(&"{z}:waits".to_owned()));
         assert!(server.del("a"));
         let stranger = there.mutex("a").lock().unwrap();
         let since = Instant::now();
         eventually("a lease has passed", SOON, || since.elapsed() > lease);
         held.unlock().unwrap();
-        eventually("the waiter notices the loss", SOON, || server.keys().contains(&"{a}:queue".to_owned()));
+        eventually("the waiter notices the loss", SOON, || server.keys().contains(&"{a}:waits".to_owned()));
         stranger.unlock().unwrap();
         waiter.join().unwrap();
     });

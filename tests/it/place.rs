@@ -89,7 +89,7 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
 }
 
 /// The ends of the keys of queues.
-const QUEUES: [&str; 4] = [":queue", ":permit_queue", ":readers", ":writers"];
+const QUEUES: [&str; 4] = [":waits", ":permit_queue", ":readers", ":writers"];
 
 impl Place for Server {
     const LEASE: Duration = Duration::from_secs(3);

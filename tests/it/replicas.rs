@@ -177,7 +177,7 @@ fn a_lock_that_is_granted_is_asked_for_and_one_question_serves_a_packet() {
 
     let held = holder.mutex("a").lock().unwrap();
     let waiter = thread::spawn(move || locks.mutex("a").lock().map(drop));
-    eventually("the wait is queued", SOON, || master.keys().contains(&"{a}:queue".to_owned()));
+    eventually("the wait is queued", SOON, || master.keys().contains(&"{a}:waits".to_owned()));
     replica.stop();
     let before = waits(&master);
     held.unlock().unwrap();

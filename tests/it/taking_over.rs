@@ -382,7 +382,7 @@ fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep()
     let waiter =
         thread::spawn(move || waiting.mutex(KEY).try_lock_for(SOON * 3).map(redlock_sync::MutexGuard::into_send));
     eventually("the wait is in the queues", SOON, || {
-        servers.iter().all(|server| server.keys().iter().any(|key| key.ends_with(":queue")))
+        servers.iter().all(|server| server.keys().iter().any(|key| key.ends_with(":waits")))
     });
     // The test simulates a release that misses the node on which the waits listen, and that notifies none of them.
     let listens = |server: &&Server| {
@@ -392,7 +392,7 @@ fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep()
     let began = Stopwatch::start();
     let token = guard.id().as_str().to_owned();
     for server in &servers {
-        server.ask::<()>(redis::cmd("DEL").arg(format!("{{{KEY}}}:queue")));
+        server.ask::<()>(redis::cmd("DEL").arg(format!("{{{KEY}}}:waits")));
     }
     guard.unlock().unwrap();
     wake_node.ask::<()>(redis::cmd("SET").arg(KEY).arg(token).arg("PX").arg(30_000));

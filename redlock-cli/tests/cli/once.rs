@@ -45,7 +45,7 @@ fn a_second_machine_waits_for_the_first() {
         }
         let second = Running::start(&mut on(&server, ["run", "--once", &name, "--", "echo", "ran"]));
         let waits =
-            || server.ask::<usize>(redis::cmd("ZCOUNT").arg(format!("{{{name}}}:queue")).arg(1).arg("+inf")) == 1;
+            || server.ask::<usize>(redis::cmd("ZCOUNT").arg(format!("{{{name}}}:waits")).arg(1).arg("+inf")) == 1;
         eventually("the second one waits", LONG, waits);
         fs::write(&go, "").unwrap();
         assert_eq!(first.outcome(), (String::new(), Some(code)));
@@ -63,7 +63,7 @@ fn a_signal_ends_the_wait_or_goes_on_to_the_program() {
     let first = Running::start(&mut on(&server, ["run", "--once", "job", "--", "sh", "-c", &script]));
     eventually("the program is up", LONG, || is_up(&server));
     let second = Running::start(&mut on(&server, ["run", "--once", "job", "--", "echo", "ran"]));
-    let waits = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:queue").arg(1).arg("+inf")) == 1;
+    let waits = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:waits").arg(1).arg("+inf")) == 1;
     eventually("the second one waits", LONG, waits);
     kill_process(second.id(), Signal::TERM).unwrap();
     assert_eq!(second.outcome(), (String::new(), Some(143)));

@@ -69,7 +69,7 @@ fn a_signal_ends_the_wait_and_starts_nothing() {
     for some in all().chunks(8) {
         let start = |signal| (Running::start(&mut on(&server, ["run", "job", "--", "echo", "ran"])), signal);
         let waiting: Vec<_> = some.iter().map(start).collect();
-        let wait = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:queue").arg(1).arg("+inf")) == some.len();
+        let wait = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:waits").arg(1).arg("+inf")) == some.len();
         eventually("they wait", LONG, wait);
         for (waiting, signal) in &waiting {
             kill_process(waiting.id(), **signal).unwrap();
@@ -214,7 +214,7 @@ os.execv(sys.argv[1], sys.argv[1:])
     let running = redlock(&program(&server, "grep -s SigBlk /proc/self/status"));
     eventually("the program is up", LONG, || is_up(&server));
     let waiting = redlock("echo ran");
-    let waits = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:queue").arg(1).arg("+inf")) == 1;
+    let waits = || server.ask::<usize>(redis::cmd("ZCOUNT").arg("{job}:waits").arg(1).arg("+inf")) == 1;
     eventually("another one waits", LONG, waits);
     for running in [waiting, running] {
         kill_process(running.id(), Signal::TERM).unwrap();

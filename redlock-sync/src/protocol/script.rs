@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn a_call_can_go_with_its_first_keys_only() {
         let call = |keys: &[&str]| Call::new(&RELEASE, keys, &[Arg::Text("t"), Arg::Number(7)]);
-        let reduced = call(&["k", "{k}:queue", "{k}:fence"]).with_min_keys().unwrap();
+        let reduced = call(&["k", "{k}:waits", "{k}:fence"]).with_min_keys().unwrap();
         assert_eq!(by_digest(&reduced, false), by_digest(&call(&["k"]), false));
         assert_eq!(with_source(&reduced, false), with_source(&call(&["k"]), false));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));

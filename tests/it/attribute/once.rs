@@ -146,7 +146,7 @@ fn a_call_with_wait_waits_for_the_other_run() {
         let other = scope.spawn(move || {
             elsewhere.once("once:waits:a").run(|_| {
                 say.send(()).unwrap();
-                let is_queue = |key: &String| key == "{once:waits:a}:queue";
+                let is_queue = |key: &String| key == "{once:waits:a}:waits";
                 eventually("the call waits", Duration::from_secs(20), || server().keys().iter().any(is_queue));
                 Ok::<_, Error>(1)
             })

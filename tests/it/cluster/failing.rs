@@ -131,7 +131,7 @@ fn a_wait_whose_entry_was_lost_enters_the_queue_again() {
     let [holder, waits] = [0, 1].map(|_| builder(&cluster).lease(Duration::from_secs(60)).build().unwrap());
     let key = SPREAD[0];
     let (guard, other) = (holder.rw_lock(key).write().unwrap(), holder.mutex(SPREAD[1]).lock().unwrap());
-    let queues = [(key, format!("{{{key}}}:writers")), (SPREAD[1], format!("{{{}}}:queue", SPREAD[1]))];
+    let queues = [(key, format!("{{{key}}}:writers")), (SPREAD[1], format!("{{{}}}:waits", SPREAD[1]))];
     std::thread::scope(|scope| {
         scope.spawn(|| waits.rw_lock(key).write().unwrap().unlock().unwrap());
         scope.spawn(|| waits.mutex(SPREAD[1]).lock().unwrap().unlock().unwrap());
@@ -159,7 +159,7 @@ fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {
     let [holder, waits, third] = [0, 1, 2].map(|_| builder(&cluster).build().unwrap());
     for key in SPREAD {
         let guard = holder.mutex(key).lock().unwrap();
-        let queue = format!("{{{key}}}:queue");
+        let queue = format!("{{{key}}}:waits");
         let master = cluster.master_of(key);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

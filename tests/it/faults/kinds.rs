@@ -162,7 +162,7 @@ fn kind_01_connections_break() {
                 held.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
                 held.end().unwrap_or_else(|error| panic!("{kind}: {error}"));
                 assert_eq!(struck.hits(), 1, "{kind}: {command}");
-                eventually("nothing is left", SOON, || server.keys().iter().all(|key| key.ends_with(":queue")));
+                eventually("nothing is left", SOON, || server.keys().iter().all(|key| key.ends_with(":waits")));
             }
         }
     }
@@ -235,7 +235,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
             let waits = || {
                 let keys = __private::command(&memory, 1, &["KEYS", "*"]);
                 let is_wait = |key: &&String| {
-                    [":queue", ":permit_queue", ":readers", ":writers", ":latch_waits"]
+                    [":waits", ":permit_queue", ":readers", ":writers", ":latch_waits"]
                         .iter()
                         .any(|end| key.ends_with(end))
                 };

@@ -40,7 +40,7 @@ fn closes_all(rig: &Rig, connections: u32) {
         // A thread can be in the queue or between two attempts, which the test cannot see. A thread outside the queue
         // must also get `Closed`.
         eventually("the wait for the foreign key is in its queue", SOON, || {
-            rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
+            rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:waits"))
         });
         let start = Instant::now();
         let (closed, took) = timed(|| locks.close().unwrap());

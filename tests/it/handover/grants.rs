@@ -144,7 +144,7 @@ type Call = fn(&Mutex) -> Result<MutexGuard, Error>;
 fn waited_for_by_the_dead(rig: &Rig, key: &str) {
     let held = rig.client().mutex(key).lock().unwrap();
     for server in &rig.servers {
-        server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:queue")).arg(1).arg("redlock-sync:0/1 1f"));
+        server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:waits")).arg(1).arg("redlock-sync:0/1 1f"));
     }
     held.unlock().unwrap();
     assert_eq!(rig.holding(key), 0, "the lock was granted to a dead wait");
@@ -155,7 +155,7 @@ fn waited_for_by_the_dead(rig: &Rig, key: &str) {
 fn a_release_finds_the_living_wait_behind_many_dead_ones() {
     let rig = Rig::start(1);
     let held = rig.client().mutex(KEY).lock().unwrap();
-    let queue = format!("{{{KEY}}}:queue");
+    let queue = format!("{{{KEY}}}:waits");
     for dead in 1..=200 {
         let wait = format!("redlock-sync:0/{dead} 1f");
         rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(dead).arg(wait));

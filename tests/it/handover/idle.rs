@@ -39,7 +39,7 @@ fn a_client_looks_after_all_of_its_waits_in_one_call() {
             scope.spawn(move || assert_eq!(locks.count_down_latch("latch", 1).wait(), Err(Error::Closed)));
         }
         let wait_in = |key: &String| {
-            [":queue", ":permit_queue", ":readers", ":writers", ":latch_waits"].iter().any(|end| key.ends_with(end))
+            [":waits", ":permit_queue", ":readers", ":writers", ":latch_waits"].iter().any(|end| key.ends_with(end))
         };
         let at_latch = || server.ask::<usize>(redis::cmd("ZCARD").arg("{latch}:latch_waits"));
         eventually("all wait", SOON, || {

@@ -9,7 +9,7 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, ms};
 
-const QUEUE: &str = "{order:42}:queue";
+const QUEUE: &str = "{order:42}:waits";
 /// The lock was first handed over long ago, so a pause is due.
 const IS_DUE: &str = "*2 1 0 0";
 

@@ -17,7 +17,7 @@ fn a_grant_whose_key_was_deleted_is_void() {
         // This client only subscribes to its channel.
         let mut idle = rig.servers[0].client();
         redis::cmd("SUBSCRIBE").arg("redlock-sync:1").exec(&mut idle).unwrap();
-        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:queue").arg(1).arg("redlock-sync:1/1 1f"));
+        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:waits").arg(1).arg("redlock-sync:1/1 1f"));
         held.unlock().unwrap();
         assert_eq!(rig.holding(KEY), 1, "the release did not grant");
         assert!(rig.servers[0].del(KEY));

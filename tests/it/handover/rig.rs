@@ -54,7 +54,7 @@ impl Rig {
 
     /// The number of waits in a node's queues.
     pub(crate) fn blocked(&self, node: usize) -> usize {
-        let keys: Vec<String> = self.servers[node].ask(cmd("KEYS").arg("*:queue"));
+        let keys: Vec<String> = self.servers[node].ask(cmd("KEYS").arg("*:waits"));
         let waits = |key: &String| -> Vec<String> { self.servers[node].ask(cmd("ZRANGE").arg(key).arg(0).arg(-1)) };
         keys.iter().flat_map(waits).filter(|wait| !wait.starts_with('*')).count()
     }
@@ -97,7 +97,7 @@ impl Rig {
         assert!(self.holding(key) <= spare, "the lock is still taken on {} nodes", self.holding(key));
         for server in &self.servers {
             for left in server.keys().into_iter().filter(|left| !others.contains(&left.as_str())) {
-                let is_helper = [":fence", ":queue"].iter().any(|end| left.ends_with(end));
+                let is_helper = [":fence", ":waits"].iter().any(|end| left.ends_with(end));
                 assert!(is_helper || self.holding(&left) <= spare, "{left} is left");
                 // The key may have expired since the keys were listed.
                 let is_there = || server.ask::<bool>(cmd("EXISTS").arg(&left));

@@ -87,7 +87,7 @@ fn mixed_processes_lose_no_update() {
     let is_wanted = || {
         let clients = server.ask::<String>(cmd("CLIENT").arg("LIST"));
         let polls = clients.lines().filter(|client| client.contains(" cmd=set ")).count();
-        (server.ask::<usize>(cmd("ZCOUNT").arg("{counter}:queue").arg(1).arg("+inf")), polls) == (2, 2)
+        (server.ask::<usize>(cmd("ZCOUNT").arg("{counter}:waits").arg(1).arg("+inf")), polls) == (2, 2)
     };
     eventually("two processes wait and two poll", Duration::from_secs(60), is_wanted);
     assert!(server.del("counter"));

@@ -46,7 +46,7 @@ fn a_wait_comes_before_the_next_attempt_of_a_client_that_knew_of_no_wait() {
             assert!(ended.recv().is_err());
             guard.unlock().unwrap();
         });
-        let queue = format!("{{{KEY}}}:queue");
+        let queue = format!("{{{KEY}}}:waits");
         eventually("a wait is in the queue", SOON, || {
             server.ask::<usize>(cmd("ZCOUNT").arg(&queue).arg(1).arg("+inf")) == 1
         });
@@ -64,7 +64,7 @@ fn a_lock_with_a_minimum_hold_is_not_taken_ahead_of_a_wait() {
     let locks = open(server.url());
     uncontended(&locks, KEY);
     let guard = locks.mutex(KEY).min_hold(Duration::from_secs(3)).lock().unwrap();
-    server.ask::<()>(cmd("ZADD").arg(format!("{{{KEY}}}:queue")).arg(1).arg("-another 1f"));
+    server.ask::<()>(cmd("ZADD").arg(format!("{{{KEY}}}:waits")).arg(1).arg("-another 1f"));
     guard.unlock().unwrap();
     eventually("the minimum hold is over", SOON, || server.get(KEY).is_none());
     let refused = locks.mutex(KEY).try_lock().unwrap_err();

@@ -56,7 +56,7 @@ fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuar
     }
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().unwrap().into_send());
-        let waiting = format!("{{{key}}}:queue");
+        let waiting = format!("{{{key}}}:waits");
         eventually("the wait is in the queue", SOON, || rig.servers[0].ask(redis::cmd("EXISTS").arg(&waiting)));
         held.unlock().unwrap();
         waiter.join().unwrap()
@@ -129,12 +129,12 @@ fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
 fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
     let rig = Rig::start(1);
     let (server, [holder, waits]) = (&rig.servers[0], [rig.client(), rig.client()]);
-    let (k, queue) = (waits.mutex("k"), "{k}:queue");
+    let (k, queue) = (waits.mutex("k"), "{k}:waits");
     // The client also waits for another lock, so its channel stays subscribed.
     let other = holder.mutex("other").lock().unwrap();
     thread::scope(|scope| {
         let listens = scope.spawn(|| waits.mutex("other").lock().unwrap().unlock());
-        eventually("the wait is in the queue", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:queue")));
+        eventually("the wait is in the queue", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:waits")));
         for fenced in [false, true] {
             let held = holder.mutex("k").lock().unwrap();
             let over = scope.spawn(|| k.lock().unwrap().unlock());

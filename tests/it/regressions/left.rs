@@ -19,7 +19,7 @@ fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     let locks = redlock_tests::open(proxy.url());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_secs(3)).map(drop));
-        let queued = || server.ask::<i64>(cmd("ZCOUNT").arg("{order:42}:queue").arg(1).arg("+inf")) == 1;
+        let queued = || server.ask::<i64>(cmd("ZCOUNT").arg("{order:42}:waits").arg(1).arg("+inf")) == 1;
         eventually("the wait is in the queue", SOON, queued);
         let last = proxy.on_each("acquire", Act::BlackHole);
         let leave = proxy.on_each("release", Act::BlackHole);

@@ -116,9 +116,9 @@ fn a_key_of_another_type_is_named() {
     let error = locks.mutex("counter").fenced(true).lock().unwrap_err();
     is_config(&error, &["the fence counter has another type: delete its key {counter}:fence"]);
     // The lock is taken without contention, and only a wait needs the queue.
-    spoil("{waits}:queue");
+    spoil("{waits}:waits");
     let held = locks.mutex("waits").lock().unwrap();
-    says(other.mutex("waits").lock().unwrap_err(), "{waits}:queue");
+    says(other.mutex("waits").lock().unwrap_err(), "{waits}:waits");
     drop(held);
     spoil("{mails}:q:body");
     says(locks.queue("mails").push("x").unwrap_err(), "{mails}:q:body");

@@ -213,7 +213,7 @@ fn a_master_that_hung_is_not_believed_when_it_goes_on() {
         told.send(()).unwrap();
         guard.unlock()
     });
-    eventually("a thread waits", SOON, || group.master().keys().contains(&"{granted}:queue".to_owned()));
+    eventually("a thread waits", SOON, || group.master().keys().contains(&"{granted}:waits".to_owned()));
     let (old, lost) = group.apart(|master| {
         let lost = locks.mutex("lost").lease(LEASE / 2).lock().unwrap();
         master.stop();

@@ -27,6 +27,11 @@ impl Notification {
         let fence = next()?;
         let time = Duration::from_millis(next()?);
         let random = words.next().map(|random| (!random.is_empty()).then(|| random.to_owned()))?;
+        // The message of another layout is none.
+        let is_random = |random: &String| random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if random.as_ref().is_some_and(|random| !is_random(random)) {
+            return None;
+        }
         let key = words.next().map(str::to_owned);
         // A grant names its lock and is for one wait; a hint names no lock.
         let is_whole = random.is_some() == key.is_some() && (random.is_none() || numbers.len() == 1);
@@ -45,8 +50,8 @@ mod tests {
     #[test]
     fn grants_and_hints() {
         let ms = Duration::from_millis;
-        let (numbers, grant) = read("redlock-sync:1f/12 7 300 abc a key").unwrap();
-        let (random, key) = (Some("abc".to_owned()), Some("a key".to_owned()));
+        let (numbers, grant) = read("redlock-sync:1f/12 7 300 0123456789abcdef0123456789abcdef a key").unwrap();
+        let (random, key) = (Some("0123456789abcdef0123456789abcdef".to_owned()), Some("a key".to_owned()));
         let told = Notification { fence: 7, time: ms(300), random, key };
         assert_eq!((numbers, grant), (vec![12], told));
         let (numbers, hint) = read("redlock-sync:1f/0,7,12 0 10 ").unwrap();
@@ -64,15 +69,16 @@ mod tests {
             "redlock-sync:1f/1",
             "redlock-sync:1f/1 0 10",
             "redlock-sync:1f/1 0 10 a",
+            "redlock-sync:1f/1 0 30000 0 0 0123456789abcdef0123456789abcdef key",
             "redlock-sync:1f/1 0 10  a",
-            "redlock-sync:1f/x 0 10 a b",
-            "redlock-sync:1f/1,2 0 10 a b",
+            "redlock-sync:1f/x 0 10 0123456789abcdef0123456789abcdef b",
+            "redlock-sync:1f/1,2 0 10 0123456789abcdef0123456789abcdef b",
             "redlock-sync:1f/1, 0 10 ",
-            "redlock-sync:1f/1 0 -1 a b",
-            "redlock-sync:1f/1 0  10 a b",
-            "redlock-sync:1f1/1 0 10 a b",
-            "-redlock-sync:1f/1 0 10 a b",
-            "redlock-sync:2f/1 0 10 a b",
+            "redlock-sync:1f/1 0 -1 0123456789abcdef0123456789abcdef b",
+            "redlock-sync:1f/1 0  10 0123456789abcdef0123456789abcdef b",
+            "redlock-sync:1f1/1 0 10 0123456789abcdef0123456789abcdef b",
+            "-redlock-sync:1f/1 0 10 0123456789abcdef0123456789abcdef b",
+            "redlock-sync:2f/1 0 10 0123456789abcdef0123456789abcdef b",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(hash_tag(b"foo{{bar}}zap"), Some(&b"{bar"[..]));
         assert_eq!(hash_tag(b"foo{bar}{zap}"), Some(&b"bar"[..]));
         assert_eq!(hash_tag(b"a}b{c"), None);
-        assert_eq!(hash_tag(b"{order:42}:queue"), Some(&b"order:42"[..]));
-        assert_eq!(slot_of(b"order:42"), slot_of(b"{order:42}:queue"));
+        assert_eq!(hash_tag(b"{order:42}:waits"), Some(&b"order:42"[..]));
+        assert_eq!(slot_of(b"order:42"), slot_of(b"{order:42}:waits"));
     }
 }

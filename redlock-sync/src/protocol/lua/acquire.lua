@@ -31,7 +31,7 @@ if failure then return failure end
 -- remaining ms of the pause.
 local function is_its_turn(first, record)
   local left = not (several and wait == '') and pause_left(record)
-  if left then return false, left end
+  if left then return false, first == wait and next_try(left) or left end
   while first and first ~= wait and not several do
     if is_fast_path then return false end
     local receivers = grant(key, queue, KEYS[3], first, nil, ARGV[8], wanted < 0 and '0' or ARGV[7])

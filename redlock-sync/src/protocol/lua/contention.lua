@@ -10,6 +10,8 @@
 -- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment.
 
 local CONTENDED, PAUSE, LONG_PAUSE, LONG_EVERY, MET_FOR, REMAINS = 1000, 10, 250, 12, 60000, 1000
+-- In a long pause, the first wait tries again after this time, and so meets a program that has taken the lock.
+local LOOK = 1
 
 local function now_in_ms()
   local time = redis.call('TIME')
@@ -57,6 +59,11 @@ local function pause_left(record)
   local ends = tonumber(string.match(record or '', '^%*2 %d+ (%d+)') or 0)
   local left = ends > 0 and ends - now_in_ms() or 0
   if left > 0 and left <= LONG_PAUSE then return left end
+end
+
+-- Returns after what time the first wait is to try again in a pause that lasts for so long.
+local function next_try(left)
+  return left > PAUSE and LOOK or left
 end
 
 -- Returns the length of a pause that is due: one in each second of contention, and every twelfth one is long. All are

@@ -70,7 +70,7 @@ local function tasks_of(base)
   return string.format('%d %d %d %d %.0f', all, due, math.min(claims, all - due), dead, age)
 end
 
-local MUTEX, LATCH, SET = {'queue'}, {'latch_waits'}, {'permit_queue', 'readers', 'writers'}
+local MUTEX, LATCH, SET = {'waits'}, {'latch_waits'}, {'permit_queue', 'readers', 'writers'}
 -- Lists the number of waits in these queues beside a lock (names.rs). A member that begins with `*` is not a wait.
 local function tell_waits(key, names)
   local has_tag = string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}')

@@ -62,7 +62,7 @@ if left or pause or keep > 0 then
     local began, _, met = read(record, now)
     write(queue, record, began, now + keep + pause, met)
   end
-  hint(queue, string.format('%.0f', keep + (left or pause or 0)))
+  hint(queue, string.format('%.0f', keep + next_try(left or pause or 0)))
   return keep == 0 and 6 or 1
 end
 

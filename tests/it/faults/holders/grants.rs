@@ -13,7 +13,7 @@ use crate::kinds::{Kind, each_kind};
 /// A grant that no waiter took lasts for one lease. After that, waiting clients need some attempts, about one per
 /// second.
 const BOUND: Duration = ms(4500 + 5000);
-const QUEUE: &str = "{order:42}:queue";
+const QUEUE: &str = "{order:42}:waits";
 /// The name of a client that subscribes to its channel and does nothing else.
 const IDLE: &str = "redlock-sync:1";
 

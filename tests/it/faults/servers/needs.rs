@@ -28,7 +28,7 @@ fn mutex(server: &Server, locks: &Redlock) -> Result<(), Error> {
     let other = open(server, "").mutex("order:42");
     thread::scope(|scope| {
         let waiter = scope.spawn(move || other.lock().and_then(|guard| guard.unlock().map(drop)));
-        until_waiting(server, ":queue", || waiter.is_finished());
+        until_waiting(server, ":waits", || waiter.is_finished());
         guard.unlock()?;
         waiter.join().unwrap()
     })

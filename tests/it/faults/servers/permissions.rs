@@ -103,7 +103,7 @@ fn hand_over<K: Kind>(server: &Server, database: &str, guard: K::Guard, other: &
 fn until_waiting(server: &Server, database: &str) {
     let mut client = server.client();
     cmd("SELECT").arg(database.parse().unwrap_or(0)).exec(&mut client).unwrap();
-    let mut marks = || cmd("KEYS").arg("*:queue").query::<Vec<String>>(&mut client).unwrap();
+    let mut marks = || cmd("KEYS").arg("*:waits").query::<Vec<String>>(&mut client).unwrap();
     eventually("a client waits", SOON, || !marks().is_empty());
 }
 
@@ -185,7 +185,7 @@ fn fault_21_keys_beside_the_lock_that_are_forbidden<K: Kind>() {
     for rules in [
         &["~order:*"][..],
         &["~{order:*}:*"],
-        &["~order:*", "~{order:*}:queue"],
+        &["~order:*", "~{order:*}:waits"],
         &["~order:*", "~{order:*}:fence"],
         &["~order:*", "%R~{order:*}:*"],
         &["%R~*"],
@@ -269,7 +269,7 @@ fn fault_21_redis_6_is_asked_by_trying() {
     let check = AS_REDIS_6.to_owned()
         + include_str!("../../../../redlock-sync/src/protocol/lua/permissions.lua")
         + "return #ARGV";
-    let keys = ["order:42", "{order:42}:queue", "{order:42}:fence"];
+    let keys = ["order:42", "{order:42}:waits", "{order:42}:fence"];
     let ask = |server: &Server| {
         let client = redis::Client::open(format!("redis://locks:secret@{}/", server.addr())).unwrap();
         let mut eval = cmd("EVAL");

@@ -40,7 +40,7 @@ fn work(url: &str, key: &str) {
         let granted = scope.spawn(|| waiter.mutex(key).lock().unwrap().id().clone());
         let mut waiting = || -> Option<String> {
             let all: Vec<String> =
-                redis::cmd("ZRANGE").arg(format!("{{{key}}}:queue")).arg(0).arg(-1).query(&mut server).unwrap();
+                redis::cmd("ZRANGE").arg(format!("{{{key}}}:waits")).arg(0).arg(-1).query(&mut server).unwrap();
             all.into_iter().find(|member| !member.starts_with('*'))
         };
         println!("waits {}", poll(SOON, &mut waiting).expect("no child waits"));

@@ -11,7 +11,7 @@ const NAMES: [&str; MOST] = [
     "order",
     "{order}",
     "{order}:x",
-    "order:queue",
+    "order:waits",
     "x{order}",
     "order:fence",
     "{order",
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(of(READ + 1), of(WRITE + 1), "readers and writers want one lock");
         assert!(!is_slow(READ) && is_slow(READ - 1) && is_short(&of(WRITE)) && !is_short(&latch(7)));
         assert_eq!((of(CROWD).as_str(), is_slow(CROWD), is_slow(SLOW)), ("crowd0", false, true));
-        assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
+        assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:waits"));
         assert!(is_short(&job(7)) && !is_short("{job7}:done") && is_short(&of(LEADER)));
         names.sort();
         names.dedup();

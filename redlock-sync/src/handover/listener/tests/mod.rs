@@ -83,7 +83,7 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
 /// Pushes a grant whose fencing token is the number of the wait. Returns true if a connection received it.
 fn notify(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
-    publish(server, channel, &format!("{channel}/{number} {number} 300 abc k")) == 1
+    publish(server, channel, &format!("{channel}/{number} {number} 300 0123456789abcdef0123456789abcdef k")) == 1
 }
 
 fn fence(woken: Woken) -> u64 {
@@ -112,7 +112,7 @@ fn a_lone_wait_hears_its_push() {
     assert!(notify(&server, &subscription, wait.number));
     let Woken::Notified(notification) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
     let ms = Duration::from_millis;
-    let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
+    let (random, key) = (Some("0123456789abcdef0123456789abcdef".to_owned()), Some("k".to_owned()));
     assert_eq!(notification, Notification { fence: wait.number, time: ms(300), random, key });
     assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
@@ -125,7 +125,11 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     let other = listener.begin();
     assert_ne!(one.number, other.number);
     publish(&server, &subscription.channel, "no notification");
-    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 abc k", one.number));
+    publish(
+        &server,
+        &subscription.channel,
+        &format!("redlock-sync:0/{} 1 300 0123456789abcdef0123456789abcdef k", one.number),
+    );
     assert!(notify(&server, &subscription, other.number));
     assert!(notify(&server, &subscription, one.number));
     assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number);

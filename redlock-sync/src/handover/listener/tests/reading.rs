@@ -109,7 +109,7 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     rig.waiters.with(|table, now| table.end(reader, now));
     assert_eq!(rig.subscription(other), None);
     assert!(rig.pause().is_some());
-    rig.connect(["channel/2 5 300 abc k"]);
+    rig.connect(["channel/2 5 300 0123456789abcdef0123456789abcdef k"]);
     assert_eq!(rig.sleep(other, soon()), Woken::Connected);
     assert_eq!(fence(rig.sleep(other, soon())), 5);
 }
@@ -117,7 +117,7 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
 /// If the server hangs, no message ends the read of a wait that was cancelled.
 #[test]
 fn a_wait_that_can_be_cancelled_reads_for_a_node_timeout() {
-    const PUSH: &str = "channel/1 5 300 abc k";
+    const PUSH: &str = "channel/1 5 300 0123456789abcdef0123456789abcdef k";
     let rig = Rig::new();
     let cancel = Cancel::new();
     let wait = rig.begin();
@@ -173,10 +173,14 @@ fn what_is_refused_is_tried_again_after_a_minute() {
 
 #[test]
 fn one_wait_keeps_so_many_pushes_and_no_more() {
-    const PUSHES: [&str; 3] = ["channel/2 1 300 abc k", "channel/2 2 300 abc k", "channel/2 3 10 "];
+    const PUSHES: [&str; 3] = [
+        "channel/2 1 300 0123456789abcdef0123456789abcdef k",
+        "channel/2 2 300 0123456789abcdef0123456789abcdef k",
+        "channel/2 3 10 ",
+    ];
     let rig = Rig::new();
     let (reader, busy) = (rig.begin(), rig.begin());
-    rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 abc k"]));
+    rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0123456789abcdef0123456789abcdef k"]));
     rig.subscription(reader);
     assert_eq!(fence(rig.sleep(reader, soon())), 9);
     let notifications: Vec<_> = std::iter::from_fn(|| rig.waiters.with(|table, _| table.take(busy)))

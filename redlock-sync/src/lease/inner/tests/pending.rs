@@ -236,7 +236,7 @@ fn a_logger_may_use_the_client_that_logs() {
 #[test]
 fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1 1f"));
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:waits").arg(1).arg("redlock-sync:1/1 1f"));
     let wait = Some("redlock-sync:1/1 1f".into());
     let inner = rig.acquire(LeaseStart { wait, ..rig.start_for(KEY, options()) });
     assert_eq!(revoke(&rig, &inner), Ok(1));
