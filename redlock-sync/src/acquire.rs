@@ -328,7 +328,11 @@ impl<'a> AcquireLoop<'a> {
             self.pending_grant = Some(LockId::from_server(&format!("{random}:granted:")));
             return None;
         }
-        let wait = self.wait.queued.as_ref()?.id.as_ref()?;
+        // The token that the wait brought into the queue. Any other message is no grant to it.
+        let (wait, own) = self.wait.queued.as_ref()?.id.as_ref()?.split_once(' ')?;
+        if random != own {
+            return None;
+        }
         let since = grant::held_since(quorum, &self.request.options, notification, &self.wait.evidence)?;
         let start = client.start(self.request, LockId::granted(random, wait), None);
         let fence = Some(notification.fence).filter(|fence| *fence > 0);

@@ -112,7 +112,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
         let end = Instant::now() + SOON;
         // The ends of the pauses, from the record of the contention in the queue.
         let mut pauses = HashSet::new();
-        let mut look = || {
+        let mut seen = || {
             let first: Vec<String> = rig.servers[0].ask(cmd("ZRANGE").arg(format!("{{{KEY}}}:waits")).arg(0).arg(0));
             let pause = first.first().and_then(|record| record.strip_prefix("*2 ")?.split(' ').nth(1));
             pauses.extend(pause.filter(|pause| *pause != "0").map(str::to_owned));
@@ -131,12 +131,12 @@ fn no_chain_of_grants_goes_on_for_ever() {
                     }
                 });
             }
-            while Instant::now() < end && look() < 3 {
+            while Instant::now() < end && seen() < 3 {
                 thread::sleep(ms(5));
             }
             enough.store(true, Ordering::Relaxed);
         });
-        assert!(look() >= 3, "N = {n}, {id:?}: {} pauses", look());
+        assert!(seen() >= 3, "N = {n}, {id:?}: {} pauses", seen());
     };
     thread::scope(|scope| {
         scope.spawn(|| test(1, None));

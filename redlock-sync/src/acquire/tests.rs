@@ -110,8 +110,8 @@ impl Mail {
         ballot.started = ballot.started.before(age);
         // The state after an attempt that entered the wait under this id.
         acquire.wait.evidence.record(&ballot, true);
-        acquire.wait.begin().id = Some("redlock-sync:1/7 1f".into());
-        let granted = LockId::granted(RANDOM, "redlock-sync:1/7 1f");
+        acquire.wait.begin().id = Some(format!("redlock-sync:1/7 {RANDOM}").into());
+        let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let (random, key) = (Some(RANDOM.into()), Some("k".into()));
         let notification = Notification { fence: 0, time: lease, random, key };
