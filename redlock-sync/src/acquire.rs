@@ -318,7 +318,7 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// Returns the lease if the grant is already the lock (table in `handover/grant.rs`), and `None` if an
+    /// Returns the lease if the grant is already the lock (`handover/grant.rs`), and `None` if an
     /// attempt has to decide.
     fn lease_from_grant(&mut self, notification: &Notification) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
