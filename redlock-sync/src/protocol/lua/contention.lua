@@ -7,7 +7,7 @@
 -- `pause`: the end of the last pause. In a pause the lock is left to programs of other libraries, which poll it. No
 -- attempt or release of this library gives it to a wait.
 -- `met`: when such a program was last seen to hold the lock; 0: never.
--- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment.
+-- A release that finds no wait leaves the record for a second. So it is not lost where the queue is empty for a moment.
 
 local CONTENDED, PAUSE, LONG_PAUSE, LONG_EVERY, MET_FOR, REMAINS = 1000, 10, 250, 12, 60000, 1000
 -- In a long pause, the first wait tries again after this time, and so meets a program that has taken the lock.
