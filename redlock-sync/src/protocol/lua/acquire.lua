@@ -30,7 +30,8 @@ if failure then return failure end
 -- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
 -- remaining ms of the pause.
 local function is_its_turn(first, record)
-  local left = not (several and wait == '') and pause_left(record)
+  local _, pause = read(record)
+  local left = pause > 0 and not (several and wait == '') and pause_left(pause, now_in_ms())
   if left then return false, first == wait and next_try(left) or left end
   while first and first ~= wait and not several do
     if is_fast_path then return false end
@@ -48,9 +49,8 @@ end
 local function enter(held, record)
   local is_foreign = held and (string.sub(held, 33, 33) ~= ':' or string.find(string.sub(held, 1, 32), '%X'))
   if not record or is_foreign then
-    local now = now_in_ms()
-    local began, pause, met = read(record, now)
-    write(queue, record, began, pause, is_foreign and now or met)
+    local began, pause, met = read(record)
+    write(queue, record, began, pause, is_foreign and now_in_ms() or met)
   end
   local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
   local is_new = redis.call('ZADD', queue, 'NX', last + 1, wait)

@@ -34,11 +34,10 @@ local function newer_layout(record)
   end
 end
 
--- Returns what the record says. If the clock was set back, the first hand-over was long ago.
-local function read(record, now)
+-- Returns `began`, `pause` and `met`.
+local function read(record)
   local began, pause, met = string.match(record or '', '^%*2 (%d+) (%d+) (%d+)$')
-  began, pause, met = tonumber(began or 0), tonumber(pause or 0), tonumber(met or 0)
-  return began <= now and began or 1, pause, met <= now and met or 0
+  return tonumber(began or 0), tonumber(pause or 0), tonumber(met or 0)
 end
 
 -- Replaces the record. The new one comes first, so the queue is never empty and keeps its time to live.
@@ -48,16 +47,9 @@ local function write(queue, record, began, pause, met)
   if record and record ~= new then redis.call('ZREM', queue, record) end
 end
 
--- Records that the lock is handed over.
-local function begin(queue, record, now)
-  local began, pause, met = read(record, now)
-  if began == 0 then write(queue, record, now, pause, met) end
-end
-
--- Returns the remaining ms of a pause; nil if there is none.
-local function pause_left(record)
-  local ends = tonumber(string.match(record or '', '^%*2 %d+ (%d+)') or 0)
-  local left = ends > 0 and ends - now_in_ms() or 0
+-- Returns the remaining ms of a pause; nil if none goes on. If the clock was set back, none does.
+local function pause_left(pause, now)
+  local left = pause - now
   if left > 0 and left <= LONG_PAUSE then return left end
 end
 
@@ -67,11 +59,13 @@ local function next_try(left)
 end
 
 -- Returns the length of a pause that is due: one in each second of contention, and every twelfth one is long. All are
--- long for a minute after another program had the lock. Returns nil if none is due.
-local function due_pause(record, now)
-  local began, pause, met = read(record, now)
-  if began == 0 or now - math.max(began, pause <= now and pause or 0) <= CONTENDED then return end
-  local is_long = met > 0 and now - met < MET_FOR or math.floor((now - began) / 1000) % LONG_EVERY == LONG_EVERY - 1
+-- long for a minute after another program had the lock. Returns nil if none is due. If the clock was set back, the
+-- contention began long ago.
+local function due_pause(began, pause, met, now)
+  local last = math.max(began <= now and began or 1, pause <= now and pause or 0)
+  if began == 0 or now - last <= CONTENDED then return end
+  local was_met = met > 0 and met <= now and now - met < MET_FOR
+  local is_long = was_met or math.floor((now - began) / 1000) % LONG_EVERY == LONG_EVERY - 1
   return is_long and LONG_PAUSE or PAUSE
 end
 

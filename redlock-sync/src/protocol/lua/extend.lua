@@ -17,7 +17,8 @@ local queue, now = KEYS[2], now_in_ms()
 local members = redis.pcall('ZCARD', queue)
 if type(members) == 'table' then return {1, '0'} end
 local _, record = front(queue)
-if not newer_layout(record) then begin(queue, record, now) end
+local began, pause, met = read(record)
+if began == 0 and not newer_layout(record) then write(queue, record, now, pause, met) end
 if redis.call('PTTL', queue) < REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
 local waits = record and members - 1 or members
-return {1, string.format('%.0f', waits + (due_pause(record, now) and 1 or 0))}
+return {1, string.format('%.0f', waits + (due_pause(began, pause, met, now) and 1 or 0))}

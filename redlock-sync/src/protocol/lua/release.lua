@@ -53,25 +53,25 @@ if newer_layout(record) then
   return keep == 0 and 6 or 1
 end
 -- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
+local began, pause, met = read(record)
 local now = now_in_ms()
-local left = keep == 0 and pause_left(record)
-local pause = not left and (first or threads == '1') and due_pause(record, now)
-if left or pause or keep > 0 then
+local left = keep == 0 and pause_left(pause, now)
+local due = not left and (first or threads == '1') and due_pause(began, pause, met, now)
+if left or due or keep > 0 then
   if keep == 0 then redis.call('DEL', key) end
-  if pause then
-    local began, _, met = read(record, now)
-    write(queue, record, began, now + keep + pause, met)
-  end
-  hint(queue, string.format('%.0f', keep + next_try(left or pause or 0)))
+  if due then write(queue, record, began, now + keep + due, met) end
+  hint(queue, string.format('%.0f', keep + next_try(left or due or 0)))
   return keep == 0 and 6 or 1
 end
+-- The first hand-over of this contention.
+local begins = first and record and began == 0
 
 if several == '1' then
   -- All nodes reserve the lock under one random part: that of the released token, or of the wait that leaves.
   local random = token and string.sub(token, 1, 32) or string.match(wait, ' (%x+)$')
   local tried = {}
   redis.call('PEXPIRE', key, span)
-  if first and record then begin(queue, record, now) end
+  if begins then write(queue, record, now, pause, met) end
   for _, next in ipairs(redis.pcall('ZRANGE', queue, record and 1 or 0, record and 8 or 7)) do
     local receivers = grant(key, queue, KEYS[3], next, random, span, life)
     tried[#tried + 1] = next
@@ -88,17 +88,18 @@ if several == '1' then
     return 3
   end
 elseif first then
-  redis.call('PEXPIRE', key, span)
-  if record then begin(queue, record, now) end
   repeat
+    redis.call('ZREM', queue, first)
     local receivers = grant(key, queue, KEYS[3], first, nil, span, life)
-    -- The wait keeps its place, and finds the lock free later.
+    if begins then write(queue, record, now, pause, met) end
+    begins = false
+    if receivers > 0 then return 2 end
     if receivers < 0 then
+      -- The wait is the first again, and finds the lock free later.
+      redis.call('ZADD', queue, 0.5, first)
       redis.call('DEL', key)
       return 4
     end
-    redis.call('ZREM', queue, first)
-    if receivers > 0 then return 2 end
     first = front(queue)
   until not first
 end
