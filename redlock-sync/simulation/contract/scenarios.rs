@@ -51,7 +51,7 @@ fn scenarios() -> Vec<Scenario> {
                 (take("e"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 0]"),
                 (acquire("e", enters(ALIVE)), "1"),
                 (acquire("f", leaves(SECOND_ALIVE)), "[0, 30s, e, 0]"),
-                (dump(), "[30s, 10s, 1200s, e, now, *m]"),
+                (dump(), "[30s, 5s, 1200s, e, now, *m]"),
             ],
         ),
         (

@@ -164,7 +164,7 @@ impl Rig {
     /// Notifies this wait. Returns false if no connection receives the notification. A real release would then grant
     /// the lock to another wait, and notify this one again later.
     pub(crate) fn notify(&self, number: u64, channel: &str) -> bool {
-        self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc k"))
+        self.publish(channel, &format!("{channel}/{number} {number} 300 0123456789abcdef0123456789abcdef k"))
     }
 
     pub(crate) fn cut(&self) {

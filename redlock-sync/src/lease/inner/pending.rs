@@ -10,9 +10,9 @@
 //! the lease has ended by itself. A majority is enough for the holder. But a node that was left out at that moment
 //! would keep the token until it expires, and could not vote for the next holders.
 //!
-//! Only releases are sent from here. They compare a token that is never used again, so a late or repeated call does no
-//! harm. All that are due are sent at the same time. A call that was sent and not answered can be sent once more when
-//! the client ends, or when it gives up all its locks.
+//! Only releases are sent from here. They compare a token that no lease can have any more, so a late or repeated call
+//! does no harm. All that are due are sent at the same time. A call that was sent and not answered can be sent once
+//! more when the client ends, or when it gives up all its locks.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -86,6 +86,7 @@ else
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
       mark(queue, wait, true)
+      end_without_wait(queue, front(queue))
       -- Only this wait knows when the pause ends. It leaves, so the next wait is notified.
       if left then hint(queue, string.format('%.0f', left)) end
     elseif wait ~= '' then

@@ -7,7 +7,7 @@
 -- `pause`: the end of the last pause. In a pause the lock is left to programs of other libraries, which poll it. No
 -- attempt or release of this library gives it to a wait.
 -- `met`: when such a program was last seen to hold the lock; 0: never.
--- A release that finds no wait leaves the record for a second. So it is not lost where the queue is empty for a moment.
+-- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment.
 
 local CONTENDED, PAUSE, LONG_PAUSE, LONG_EVERY, MET_FOR, REMAINS = 1000, 10, 250, 12, 60000, 1000
 -- In a long pause, the first wait tries again after this time, and so meets a program that has taken the lock.
@@ -45,6 +45,11 @@ local function write(queue, record, began, pause, met)
   local new = string.format('*2 %.0f %.0f %.0f', began, pause, met)
   redis.call('ZADD', queue, 0, new)
   if record and record ~= new then redis.call('ZREM', queue, record) end
+end
+
+-- Lets a queue without a wait end soon.
+local function end_without_wait(queue, first, record)
+  if record and not first and redis.call('PTTL', queue) > REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
 end
 
 -- Returns the remaining ms of a pause; nil if none goes on. If the clock was set back, none does.

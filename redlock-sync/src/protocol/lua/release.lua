@@ -29,6 +29,7 @@ local several, span, life, threads = string.match(ARGV[2], '^(%d) (%d+) (%d+) (%
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
   mark(queue, wait, true)
+  end_without_wait(queue, front(queue))
 end
 if type(held) == 'table' then return held end
 if held == false then
@@ -104,5 +105,5 @@ elseif first then
   until not first
 end
 redis.call('DEL', key)
-if record and redis.call('PTTL', queue) > REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
+end_without_wait(queue, first, record)
 return 1
