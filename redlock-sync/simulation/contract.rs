@@ -225,7 +225,7 @@ fn contend() -> Arc<Call> {
                   local met = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))\n\
                   local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]\n\
                   if string.sub(first or '', 1, 1) == '*' then redis.call('ZREM', KEYS[2], first) end\n\
-                  redis.pcall('ZADD', KEYS[2], 0, '*2 1 0 ' .. met)\n\
+                  redis.pcall('ZADD', KEYS[2], -1, '*2 ' .. met)\n\
                   return redis.call('PEXPIRE', KEYS[2], 6000)";
     own("contend", source)
 }
@@ -266,11 +266,9 @@ fn dump() -> Arc<Call> {
                   end\n\
                   all[4] = text(redis.pcall('GET', KEYS[1]))\n\
                   all[5] = text(redis.pcall('GET', KEYS[3]))\n\
-                  local function record(pause, met)\n\
-                    return '*' .. (pause == '0' and '' or 'p') .. (met == '0' and '' or 'm')\n\
-                  end\n\
+                  local function record(met) return '*' .. (met == '0' and '' or 'm') end\n\
                   local queue = text(redis.pcall('ZRANGE', KEYS[2], 0, -1))\n\
-                  all[6] = string.gsub(queue, '%*2 %d+ (%d+) (%d+)', record)\n\
+                  all[6] = string.gsub(queue, '%*2 (%d+)', record)\n\
                   return all";
     own("dump", source)
 }

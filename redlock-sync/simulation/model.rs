@@ -45,6 +45,12 @@ fn members(item: &Item) -> Vec<String> {
     members.into_iter().map(|(_, member)| String::from_utf8_lossy(member).into_owned()).collect()
 }
 
+/// When the next pause is due: the negative score of the record, which is the first member.
+fn due_of(queue: &Item) -> u64 {
+    let Data::Sorted(set) = &queue.data else { return 0 };
+    set.iter().find(|(member, _)| member.starts_with(b"*")).map_or(0, |(_, score)| -score as u64)
+}
+
 /// What a reply says to an attempt, an extension or a release, with the fence that comes with it. `None`: an error.
 pub(super) fn meaning(script: &str, reply: &Result<Value, Failure>) -> Option<(Reply, Option<u64>)> {
     let Ok(value) = reply else { return None };
@@ -77,8 +83,8 @@ struct Keys {
     ends: (u64, u64),
     /// The ids of the waits in the queue, in their order.
     queue: Vec<String>,
-    /// The record of pauses.
-    record: Option<String>,
+    /// When the next pause is due, in ms of the server's clock; 0: the lock was not handed over yet.
+    due: u64,
     fence: u64,
 }
 
@@ -95,7 +101,7 @@ impl Keys {
         };
         let ends = item(0).and_then(|item| item.expires).unwrap_or_default();
         let mut queue = item(1).map_or_else(Vec::new, members);
-        let record = queue.first().filter(|first| first.starts_with('*')).cloned();
+        let due = item(1).map_or(0, due_of);
         queue.retain(|member| !member.starts_with('*'));
         for member in &mut queue {
             member.truncate(id_of(member).len());
@@ -103,7 +109,7 @@ impl Keys {
         let fence = keys.last().filter(|key| key.ends_with(":fence"));
         let fence = fence.and_then(|key| store.items().get(key.as_bytes())).and_then(text);
         let fence = fence.and_then(|fence| fence.parse().ok()).unwrap_or_default();
-        Keys { token: item(0).and_then(text), ends: (ends, ends), queue, record, fence }
+        Keys { token: item(0).and_then(text), ends: (ends, ends), queue, due, fence }
     }
 
     /// Whether these are keys that the model permits.
@@ -370,19 +376,15 @@ impl Lock for Copy {
     }
 
     fn pause(&self) -> Pause {
-        let Some(record) = self.keys.record.as_deref().and_then(|record| record.strip_prefix("*2 ")) else {
-            return Pause::No;
-        };
-        let times: Vec<u64> = record.split(' ').map(|time| time.parse().unwrap_or_default()).collect();
-        let began = if times[0] <= self.now { times[0] } else { 1 };
-        let ends = times[1];
-        // A pause lasts at most a quarter of a second, unless the clock was set back.
-        if (1..=250).contains(&ends.saturating_sub(self.now)) {
+        let (due, now) = (self.keys.due, self.now);
+        // A pause lasts at most a quarter of a second, and ends a second before the next one is due, unless the clock
+        // was set back.
+        if (1..=250).contains(&due.saturating_sub(1000 + now)) {
             return Pause::GoesOn;
         }
-        let last = if ends <= self.now { ends } else { 0 };
         let is_wanted = self.threads_wait || !self.keys.queue.is_empty();
-        if is_wanted && began > 0 && self.now - began.max(last) > 1000 { Pause::Due } else { Pause::No }
+        let is_over = now >= due || due - now > 1250;
+        if is_wanted && due > 0 && is_over { Pause::Due } else { Pause::No }
     }
 
     fn nth(&self, place: usize) -> Option<String> {

@@ -193,7 +193,7 @@ fn pauses() -> Vec<Scenario> {
                 (acquire("b", enters(ALIVE)), "[0, 1, , 2]"),
                 (acquire("c", enters(SECOND_ALIVE)), "[0, 5s, , 1]"),
                 (acquire("c", leaves(SECOND_ALIVE)), "[0, 5s, , 0]"),
-                (dump(), "[-2, 10s, -2, none, none, *pm|redlock-sync:1/2 0123456789abcdef0123456789abcdef]"),
+                (dump(), "[-2, 10s, -2, none, none, *m|redlock-sync:1/2 0123456789abcdef0123456789abcdef]"),
                 (take_as_others_do("x"), "1"),
                 (release("x"), PAUSED),
                 (take_as_others_do("x"), "1"),
@@ -240,7 +240,7 @@ fn pauses() -> Vec<Scenario> {
                 (contend(), "1"),
                 (count(&id("a"), LEASE), "[1, 1]"),
                 (release_with(Some("a"), Duration::ZERO, None, threads()), PAUSED),
-                (dump(), "[-2, 10s, -2, none, none, *pm]"),
+                (dump(), "[-2, 10s, -2, none, none, *m]"),
             ],
         ),
         (

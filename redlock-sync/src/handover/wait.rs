@@ -14,7 +14,7 @@ use crate::options::{Mode, jittered};
 use crate::protocol::reply::Vote;
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs, Request};
 use crate::quorum::{Quorum, Refusal};
-use crate::token::{is_ours, random_part};
+use crate::token::is_ours;
 
 /// How long after the end of the holder's lease a wait tries again. A key lives through its last millisecond.
 const END_SLACK: Duration = Duration::from_millis(2);
@@ -43,8 +43,6 @@ pub(crate) struct ServerWait<'a, T> {
     until: Tick,
     pub(crate) queued: Option<ListenerWait>,
     pub(crate) evidence: GrantEvidence,
-    /// The random part of the token of a grant to this wait, once it has entered a queue.
-    random: Option<String>,
     /// True once the wait has planned a sleep until the end of the holder's lease. From then on, the client's call each
     /// second checks the lock ([`Awaits::Lock`]).
     has_checked: bool,
@@ -59,17 +57,7 @@ impl<'a, T> ServerWait<'a, T> {
         until: Tick,
     ) -> ServerWait<'a, T> {
         let evidence = GrantEvidence::new();
-        ServerWait {
-            request,
-            quorum,
-            queues,
-            listener,
-            until,
-            queued: None,
-            evidence,
-            random: None,
-            has_checked: false,
-        }
+        ServerWait { request, quorum, queues, listener, until, queued: None, evidence, has_checked: false }
     }
 
     /// True if this wait may enter the server queues.
@@ -92,10 +80,8 @@ impl<'a, T> ServerWait<'a, T> {
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };
         // Only a mutex is granted.
-        if self.random.is_none() && self.request.protocol.mutex().is_some() {
-            self.random = Some(random_part()?);
-        }
-        let id = queued.next_id(longest_pause(self.quorum, self.request), self.random.as_deref())?;
+        let is_granted = self.request.protocol.mutex().is_some();
+        let id = queued.next_id(longest_pause(self.quorum, self.request), is_granted)?;
         if queued.id != id && queued.id.is_some() {
             // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();
@@ -126,7 +112,7 @@ impl<'a, T> ServerWait<'a, T> {
         let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), by);
-        if let Some(random) = &self.random {
+        if let Some((_, random)) = id.split_once(' ') {
             grant::unreserve(quorum, protocol, &ballot, random, by);
         }
         self.evidence.wait_may_remain |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);

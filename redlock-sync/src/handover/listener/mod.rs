@@ -41,7 +41,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::protocol::millis;
 use crate::quorum::Quorum;
-use crate::token::random_part;
+use crate::token::{random_part, wait_id};
 
 /// What to do with a grant to a wait that this client no longer has. The text is the wait, as the servers know it.
 /// Called in the background.
@@ -151,10 +151,11 @@ impl ListenerWait {
         self.subscription().map(|subscription| subscription.wait_id(self.number))
     }
 
-    /// The id for the next attempt, with `random` behind it; `None` if the wait cannot enter a queue yet. The id
-    /// changes if the client now listens on another channel. If the wait polls, its attempts are at most `pause` apart
-    /// (`lua/push.lua`).
-    pub(crate) fn next_id(&mut self, pause: Duration, random: Option<&str>) -> Result<Option<Arc<str>>, Error> {
+    /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
+    /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
+    /// `is_granted`: the lock can be granted to it. Then the random part of the token of the grant follows, which each
+    /// id has for itself.
+    pub(crate) fn next_id(&mut self, pause: Duration, is_granted: bool) -> Result<Option<Arc<str>>, Error> {
         let id = if let Some(subscription) = self.subscription() {
             self.known = subscription.generation;
             subscription.wait_id(self.number)
@@ -163,7 +164,10 @@ impl ListenerWait {
         } else {
             return Ok(self.id.clone());
         };
-        Ok(Some(random.map_or(id.clone(), |random| format!("{id} {random}").into())))
+        if self.id.as_deref().is_some_and(|known| wait_id(known) == &*id) {
+            return Ok(self.id.clone());
+        }
+        Ok(Some(if is_granted { format!("{id} {}", random_part()?).into() } else { id }))
     }
 
     /// The node on which the client listens.

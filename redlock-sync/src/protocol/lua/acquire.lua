@@ -18,8 +18,11 @@
 -- include permissions
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local is_fast_path, several = #ARGV <= 3, ARGV[3] == '1'
-if is_fast_path and (several or redis.call('EXISTS', queue) == 0) then
-  if redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
+if is_fast_path then
+  local is_open = several or redis.call('EXISTS', queue) == 0
+  if is_open and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
+  local held = redis.pcall('GET', key)
+  if type(held) == 'string' and held ~= token then return {0, redis.call('PTTL', key), string.sub(held, 1, 80), 0} end
 end
 
 -- include fence_counter, push, contention, grant
@@ -29,9 +32,8 @@ if failure then return failure end
 
 -- Returns whether this attempt may take the free lock. In a pause it may not. Then the function also returns the
 -- remaining ms of the pause.
-local function is_its_turn(first, record)
-  local _, pause = read(record)
-  local left = pause > 0 and not (several and wait == '') and pause_left(pause, now_in_ms())
+local function is_its_turn(first, due)
+  local left = due > 0 and not (several and wait == '') and pause_left(due, now_in_ms())
   if left then return false, first == wait and next_try(left) or left end
   while first and first ~= wait and not several do
     if is_fast_path then return false end
@@ -43,20 +45,6 @@ local function is_its_turn(first, record)
     first = front(queue)
   end
   return true
-end
-
--- Enters the wait, and the record with the first one. Returns the place of the wait.
-local function enter(held, record)
-  local is_foreign = held and (string.sub(held, 33, 33) ~= ':' or string.find(string.sub(held, 1, 32), '%X'))
-  if not record or is_foreign then
-    local began, pause, met = read(record)
-    write(queue, record, began, pause, is_foreign and now_in_ms() or met)
-  end
-  local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-  local is_new = redis.call('ZADD', queue, 'NX', last + 1, wait)
-  redis.call('PEXPIRE', queue, ARGV[5])
-  mark(queue, wait)
-  return 2 - is_new
 end
 
 local held, left = redis.pcall('GET', key), nil
@@ -71,14 +59,17 @@ else
     if held and not whole and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
     if held and whole and '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1 then free = true end
   end
-  local first, record
+  local first, record, due
   if not free and (not held or wait ~= '') then
-    first, record = front(queue)
-    local newer = newer_layout(record)
-    if newer then return newer end
+    first, record, due = front(queue)
+    if record and string.sub(record, 1, 3) ~= '*2 ' then
+      return redis.error_reply('LAYOUT another version of redlock-sync waits for this lock. Its queue has the layout '
+        .. string.match(record, '^%*(%d*)') .. ', and this version knows 2: use one version in all programs that share '
+        .. 'the lock')
+    end
   end
   if not held then
-    free, left = is_its_turn(first, record)
+    free, left = is_its_turn(first, due)
   end
   if not free then
     local place = 0
@@ -90,7 +81,17 @@ else
       -- Only this wait knows when the pause ends. It leaves, so the next wait is notified.
       if left then hint(queue, string.format('%.0f', left)) end
     elseif wait ~= '' then
-      place = enter(held, record)
+      local is_foreign = held and (string.sub(held, 33, 33) ~= ':' or string.find(string.sub(held, 1, 32), '%X'))
+      if not record or is_foreign then
+        local new = string.format('*2 %.0f', is_foreign and now_in_ms() or 0)
+        -- The new record comes first, so the queue is never empty.
+        set_due(queue, new, due)
+        if record and record ~= new then redis.call('ZREM', queue, record) end
+      end
+      local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+      place = 2 - redis.call('ZADD', queue, 'NX', math.max(last, 0) + 1, wait)
+      redis.call('PEXPIRE', queue, ARGV[5])
+      mark(queue, wait)
     end
     return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
   end

@@ -16,9 +16,10 @@ if not KEYS[2] then return 1 end
 local queue, now = KEYS[2], now_in_ms()
 local members = redis.pcall('ZCARD', queue)
 if type(members) == 'table' then return {1, '0'} end
-local _, record = front(queue)
-local began, pause, met = read(record)
-if began == 0 and not newer_layout(record) then write(queue, record, now, pause, met) end
+local _, record, due = front(queue)
+if due == 0 and (not record or string.sub(record, 1, 3) == '*2 ') then
+  set_due(queue, record or '*2 0', now + CONTENDED)
+end
 if redis.call('PTTL', queue) < REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
 local waits = record and members - 1 or members
-return {1, string.format('%.0f', waits + (due_pause(began, pause, met, now) and 1 or 0))}
+return {1, string.format('%.0f', waits + (due_pause(record, due, now) and 1 or 0))}

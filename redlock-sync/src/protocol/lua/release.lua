@@ -46,33 +46,32 @@ if not queue or span == '0' and keep == 0 then
   return queue and 1 or 5
 end
 
-local first, record = front(queue)
--- A newer version grants the lock by its own rules, once one of its waits tries.
-if newer_layout(record) then
+local first, record, due = front(queue)
+-- Another version grants the lock by its own rules, once one of its waits tries.
+if record and string.sub(record, 1, 3) ~= '*2 ' then
   if keep == 0 then redis.call('DEL', key) end
   hint(queue, string.format('%.0f', keep))
   return keep == 0 and 6 or 1
 end
--- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
-local began, pause, met = read(record)
 local now = now_in_ms()
-local left = keep == 0 and pause_left(pause, now)
-local due = not left and (first or threads == '1') and due_pause(began, pause, met, now)
-if left or due or keep > 0 then
+-- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
+local left = keep == 0 and pause_left(due, now)
+local pause = not left and (first or threads == '1') and due_pause(record, due, now)
+if left or pause or keep > 0 then
   if keep == 0 then redis.call('DEL', key) end
-  if due then write(queue, record, began, now + keep + due, met) end
-  hint(queue, string.format('%.0f', keep + next_try(left or due or 0)))
+  if pause then set_due(queue, record, now + keep + pause + CONTENDED) end
+  hint(queue, string.format('%.0f', keep + next_try(left or pause or 0)))
   return keep == 0 and 6 or 1
 end
 -- The first hand-over of this contention.
-local begins = first and record and began == 0
+local begins = first and record and due == 0
 
 if several == '1' then
   -- All nodes reserve the lock under one random part: that of the released token, or of the wait that leaves.
   local random = token and string.sub(token, 1, 32) or string.match(wait, ' (%x+)$')
   local tried = {}
   redis.call('PEXPIRE', key, span)
-  if begins then write(queue, record, now, pause, met) end
+  if begins then set_due(queue, record, now + CONTENDED) end
   for _, next in ipairs(redis.pcall('ZRANGE', queue, record and 1 or 0, record and 8 or 7)) do
     local receivers = grant(key, queue, KEYS[3], next, random, span, life)
     tried[#tried + 1] = next
@@ -92,7 +91,7 @@ elseif first then
   repeat
     redis.call('ZREM', queue, first)
     local receivers = grant(key, queue, KEYS[3], first, nil, span, life)
-    if begins then write(queue, record, now, pause, met) end
+    if begins then set_due(queue, record, now + CONTENDED) end
     begins = false
     if receivers > 0 then return 2 end
     if receivers < 0 then
