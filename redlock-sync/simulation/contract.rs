@@ -225,7 +225,7 @@ fn contend() -> Arc<Call> {
                   local met = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))\n\
                   local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]\n\
                   if string.sub(first or '', 1, 1) == '*' then redis.call('ZREM', KEYS[2], first) end\n\
-                  redis.pcall('ZADD', KEYS[2], -1, '*2 ' .. met)\n\
+                  redis.pcall('ZADD', KEYS[2], -1, '*2 1 ' .. met)\n\
                   return redis.call('PEXPIRE', KEYS[2], 6000)";
     own("contend", source)
 }
@@ -268,7 +268,7 @@ fn dump() -> Arc<Call> {
                   all[5] = text(redis.pcall('GET', KEYS[3]))\n\
                   local function record(met) return '*' .. (met == '0' and '' or 'm') end\n\
                   local queue = text(redis.pcall('ZRANGE', KEYS[2], 0, -1))\n\
-                  all[6] = string.gsub(queue, '%*2 (%d+)', record)\n\
+                  all[6] = string.gsub(queue, '%*2 %d+ (%d+)', record)\n\
                   return all";
     own("dump", source)
 }

@@ -11,7 +11,7 @@ use super::rig::{KEY, Rig, SOON, ms};
 
 const QUEUE: &str = "{order:42}:waits";
 /// A record of the contention, and its score: a pause has been due for long.
-const IS_DUE: (&str, i64) = ("*2 0", -1);
+const IS_DUE: (&str, i64) = ("*2 1 0", -1);
 
 /// Replaces the record of the contention.
 fn record(server: &Server, (record, score): (&str, i64)) {
@@ -92,7 +92,7 @@ fn a_waiter_that_meets_another_program_records_it() {
         let waiter = scope.spawn(|| rig.client().mutex(KEY).try_lock_for(SOON).unwrap().unlock());
         rig.until_blocked(0, 1);
         let first: Vec<String> = rig.servers[0].ask(cmd("ZRANGE").arg(QUEUE).arg(0).arg(0));
-        assert!(first[0].starts_with("*2 ") && first[0] != "*2 0", "{first:?}");
+        assert!(first[0].starts_with("*2 0 ") && first[0] != "*2 0 0", "{first:?}");
         assert!(rig.servers[0].del(KEY));
         waiter.join().unwrap().unwrap();
     });

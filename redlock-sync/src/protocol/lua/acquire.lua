@@ -83,10 +83,9 @@ else
     elseif wait ~= '' then
       local is_foreign = held and (string.sub(held, 33, 33) ~= ':' or string.find(string.sub(held, 1, 32), '%X'))
       if not record or is_foreign then
-        local new = string.format('*2 %.0f', is_foreign and now_in_ms() or 0)
-        -- The new record comes first, so the queue is never empty.
-        set_due(queue, new, due)
-        if record and record ~= new then redis.call('ZREM', queue, record) end
+        local began = string.match(record or '', '^%*2 (%d+)') or '0'
+        local met = string.format('%.0f', is_foreign and now_in_ms() or 0)
+        replace(queue, record, '*2 ' .. began .. ' ' .. met, due)
       end
       local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
       place = 2 - redis.call('ZADD', queue, 'NX', math.max(last, 0) + 1, wait)

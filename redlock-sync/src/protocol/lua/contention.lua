@@ -1,10 +1,10 @@
 -- Functions for the scripts of a mutex that others wait for. They use no key and no argument by themselves.
 -- The queue of a mutex is a sorted set. A wait is the member `id random`. Its id is `channel/number`, or `-ms:random` if
 -- it polls (push.lua). Its score is one higher than that of the last wait.
--- The first member is the record `*2 met`. 2 is the number of this layout: an attempt of a client that does not know the
--- number is refused. `met` is when a program of another library was last seen to hold the lock; 0: never. The negative
--- score of the record is when the next pause is due; 0: the lock was not handed over yet. All times are ms of the
--- server's clock.
+-- The first member is the record `*2 began met`. 2 is the number of this layout: an attempt of a client that does not
+-- know the number is refused. `began` is when the lock was first handed over; 0: not yet. `met` is when a program of
+-- another library was last seen to hold the lock; 0: never. The negative score of the record is when the next pause is
+-- due; 0: the lock was not handed over yet. All times are ms of the server's clock.
 -- In a pause the lock is left to programs of other libraries, which poll it. No attempt or release of this library gives
 -- it to a wait. A pause ends a second before the next one is due.
 -- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment.
@@ -30,6 +30,18 @@ local function set_due(queue, record, due)
   redis.call('ZADD', queue, string.format('%.0f', -due), record)
 end
 
+-- Replaces the record. The new one comes first, so the queue is never empty and keeps its time to live.
+local function replace(queue, record, new, due)
+  set_due(queue, new, due)
+  if record and record ~= new then redis.call('ZREM', queue, record) end
+end
+
+-- Records that the lock is handed over for the first time.
+local function begin(queue, record, now)
+  local began = string.format('*2 %.0f ', now)
+  replace(queue, record, began .. (string.match(record or '', '%d+$') or '0'), now + CONTENDED)
+end
+
 -- Returns the remaining ms of a pause; nil if none goes on. If the clock was set back, none does.
 local function pause_left(due, now)
   local left = due - CONTENDED - now
@@ -40,9 +52,11 @@ end
 -- each twelfth second, and for a minute after a program of another library had the lock.
 local function due_pause(record, due, now)
   if due == 0 or now < due and due - now <= CONTENDED + LONG_PAUSE then return end
-  local met = tonumber(string.match(record, '^%*2 (%d+)$') or 0)
+  local began, met = string.match(record, '^%*2 (%d+) (%d+)$')
+  began, met = tonumber(began or 0), tonumber(met or 0)
   local was_met = met > 0 and met <= now and now - met < MET_FOR
-  return (was_met or math.floor(now / 1000) % LONG_EVERY == 0) and LONG_PAUSE or PAUSE
+  local is_long = was_met or math.floor((now - began) / 1000) % LONG_EVERY == LONG_EVERY - 1
+  return is_long and LONG_PAUSE or PAUSE
 end
 
 -- Returns after what time the first wait is to try again in a pause that lasts for so long.

@@ -18,7 +18,7 @@ local members = redis.pcall('ZCARD', queue)
 if type(members) == 'table' then return {1, '0'} end
 local _, record, due = front(queue)
 if due == 0 and (not record or string.sub(record, 1, 3) == '*2 ') then
-  set_due(queue, record or '*2 0', now + CONTENDED)
+  begin(queue, record, now)
 end
 if redis.call('PTTL', queue) < REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
 local waits = record and members - 1 or members

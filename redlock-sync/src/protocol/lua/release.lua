@@ -64,14 +64,14 @@ if left or pause or keep > 0 then
   return keep == 0 and 6 or 1
 end
 -- The first hand-over of this contention.
-local begins = first and record and due == 0
+local is_first = first and record and due == 0
 
 if several == '1' then
   -- All nodes reserve the lock under one random part: that of the released token, or of the wait that leaves.
   local random = token and string.sub(token, 1, 32) or string.match(wait, ' (%x+)$')
   local tried = {}
   redis.call('PEXPIRE', key, span)
-  if begins then set_due(queue, record, now + CONTENDED) end
+  if is_first then begin(queue, record, now) end
   for _, next in ipairs(redis.pcall('ZRANGE', queue, record and 1 or 0, record and 8 or 7)) do
     local receivers = grant(key, queue, KEYS[3], next, random, span, life)
     tried[#tried + 1] = next
@@ -91,8 +91,8 @@ elseif first then
   repeat
     redis.call('ZREM', queue, first)
     local receivers = grant(key, queue, KEYS[3], first, nil, span, life)
-    if begins then set_due(queue, record, now + CONTENDED) end
-    begins = false
+    if is_first then begin(queue, record, now) end
+    is_first = false
     if receivers > 0 then return 2 end
     if receivers < 0 then
       -- The wait is the first again, and finds the lock free later.

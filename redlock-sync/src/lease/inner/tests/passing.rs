@@ -26,7 +26,7 @@ fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(1).arg("redlock-sync:1/1"));
     assert_eq!(local(&rig, &inner), (None, 1), "another process waits");
     rig.servers[0].ask::<()>(redis::cmd("DEL").arg(inner.key.queue()));
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(-1).arg("*2 0"));
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(inner.key.queue()).arg(-1).arg("*2 1 0"));
     assert_eq!(local(&rig, &inner), (None, 1), "a pause for other programs is due");
 }
 
