@@ -51,16 +51,16 @@ impl Nodes {
     /// Like [`call`](Nodes::call), for several calls at the same time. Waits for all until `by`. The answers are in the
     /// order of the calls.
     pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> PerNode<Answers> {
-        self.exchange(calls, by, ask, need, Awaits::All)
+        self.each(calls, by, ask, need, Awaits::All)
     }
 
     /// Like [`quick_call`](Nodes::quick_call), for several calls at the same time. Waits until a majority has said the
     /// same to each.
     pub(crate) fn quick_calls(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> PerNode<Answers> {
-        self.exchange(calls, by, &|_| true, need, Awaits::Majority(&|_| true))
+        self.each(calls, by, &|_| true, need, Awaits::Majority(&|_| true))
     }
 
-    pub(super) fn exchange(
+    fn each(
         &self,
         calls: &[Arc<Call>],
         by: Tick,
@@ -68,6 +68,33 @@ impl Nodes {
         need: usize,
         awaits: Awaits<'_>,
     ) -> PerNode<Answers> {
+        let (targets, started) = self.exchange(calls, by, ask, need, awaits);
+        let mut targets = targets.into_iter();
+        calls.iter().map(|_| answers(targets.by_ref().take(self.len()), started)).collect()
+    }
+
+    pub(super) fn one(
+        &self,
+        call: &Arc<Call>,
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+        awaits: Awaits<'_>,
+    ) -> Answers {
+        let (targets, started) = self.exchange(std::slice::from_ref(call), by, ask, need, awaits);
+        answers(targets.into_iter(), started)
+    }
+
+    /// Sends the calls and waits for the replies. Returns the targets, for each call one for each node, and when the
+    /// exchange began.
+    fn exchange(
+        &self,
+        calls: &[Arc<Call>],
+        by: Tick,
+        ask: NodeFilter<'_>,
+        need: usize,
+        awaits: Awaits<'_>,
+    ) -> (PerNode<Target>, Tick) {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
@@ -100,18 +127,21 @@ impl Nodes {
             decided: None,
         };
         exchange.run(&mut targets);
-        let mut targets = targets.into_iter();
-        calls.iter().map(|_| answers(targets.by_ref().take(self.len()).collect(), started)).collect()
+        (targets, started)
     }
 }
 
-fn answers(targets: PerNode<Target>, started: Tick) -> Answers {
-    let duplicate = targets.iter().any(|target| target.duplicate);
-    let result = |target: Target| match target.state {
-        TargetState::Done(result) => result,
-        _ => Err(timed_out(Executed::Maybe, "was not answered")),
+fn answers(targets: impl Iterator<Item = Target>, started: Tick) -> Answers {
+    let mut duplicate = false;
+    let result = |target: Target| {
+        duplicate |= target.duplicate;
+        match target.state {
+            TargetState::Done(result) => result,
+            _ => Err(timed_out(Executed::Maybe, "was not answered")),
+        }
     };
-    Answers { results: targets.into_iter().map(result).collect(), started, duplicate }
+    let results = targets.map(result).collect();
+    Answers { results, started, duplicate }
 }
 
 /// The extra time for a call whose arguments contain a body, and as much for one body ahead of it on the connection.

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::socket::RedisServer;
 use super::transport::drain::Drain;
 use super::transport::waiting;
-use super::{Answers, Awaits, Background, NodeFilter, NodeUrl, PerNode};
+use super::{Answers, Awaits, Background, NodeFilter, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::options::ClientOptions;
@@ -93,11 +93,6 @@ impl Nodes {
     /// in `votes` counts.
     pub(crate) fn quick_call(&self, call: &Arc<Call>, by: Tick, need: usize, votes: NodeFilter<'_>) -> Answers {
         self.one(call, by, &|_| true, need, Awaits::Majority(votes))
-    }
-
-    fn one(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize, awaits: Awaits<'_>) -> Answers {
-        let none = || Answers { results: PerNode::new(), started: self.context.clock.now(), duplicate: false };
-        self.exchange(std::slice::from_ref(call), by, ask, need, awaits).pop().unwrap_or_else(none)
     }
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
