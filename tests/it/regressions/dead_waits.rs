@@ -42,10 +42,10 @@ fn all_permits(locks: &Redlock, cancel: &Cancel) -> Result<(), Error> {
 
 /// The number of waits in a server's queues.
 fn queued(server: &Server) -> usize {
-    let keys: Vec<String> = server.ask(redis::cmd("KEYS").arg("*queue"));
-    let writers: Vec<String> = server.ask(redis::cmd("KEYS").arg("*:writers"));
-    let members = |key| server.ask::<Vec<String>>(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1));
-    keys.iter().chain(&writers).flat_map(members).filter(|member| !member.starts_with('*')).count()
+    let keys = |pattern: &&str| server.ask::<Vec<String>>(redis::cmd("KEYS").arg(*pattern));
+    let members = |key: String| server.ask::<Vec<String>>(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1));
+    let all = ["*:waits", "*:permit_queue", "*:writers"].iter().flat_map(keys).flat_map(members);
+    all.filter(|member| !member.starts_with('*')).count()
 }
 
 /// Makes `many` processes wait while the lock is held, and then cuts their connections. Then the lock is released, and
