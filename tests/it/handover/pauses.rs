@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::Error;
-use redlock_tests::{Server, eventually};
+use redlock_sync::{Error, Mutex};
+use redlock_tests::{Server, Stopwatch, eventually};
 
 use super::rig::{KEY, Rig, SOON, ms};
 
@@ -26,6 +27,16 @@ fn record(server: &Server, (record, score): (&str, i64)) {
 /// Takes the lock as programs of other libraries do. Their tokens have another form.
 fn take(server: &Server) -> bool {
     server.ask::<Option<String>>(cmd("SET").arg(KEY).arg("another program").arg("NX").arg("PX").arg(60_000)).is_some()
+}
+
+/// Holds the lock again and again, until the test is over. A test that fails does not say so, and ends later.
+fn contend(lock: &Mutex, hold: Duration, is_over: &AtomicBool) {
+    let began = Stopwatch::start();
+    while !is_over.load(Ordering::SeqCst) && began.elapsed() < SOON * 4 {
+        let held = lock.lock().unwrap();
+        thread::sleep(hold);
+        held.unlock().unwrap();
+    }
 }
 
 #[test]
@@ -67,11 +78,7 @@ fn a_polling_program_gets_a_turn_among_the_threads_of_one_process_and_of_two() {
                 let lock = rig.client().mutex(KEY);
                 for _ in 0..2 + client {
                     let (lock, is_over) = (lock.clone(), &is_over);
-                    scope.spawn(move || {
-                        while !is_over.load(Ordering::SeqCst) {
-                            lock.lock().unwrap().unlock().unwrap();
-                        }
-                    });
+                    scope.spawn(move || contend(&lock, ms(0), is_over));
                 }
             }
             for turn in 0..3 {
@@ -82,6 +89,24 @@ fn a_polling_program_gets_a_turn_among_the_threads_of_one_process_and_of_two() {
             is_over.store(true, Ordering::SeqCst);
         });
     }
+}
+
+/// Between two hand-overs, the record must last as long as a hold.
+#[test]
+fn a_polling_program_gets_a_turn_among_threads_that_hold_for_longer_than_a_second() {
+    let rig = Rig::start(1);
+    let lock = rig.client().mutex(KEY);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let (lock, is_over) = (lock.clone(), &is_over);
+            scope.spawn(move || contend(&lock, ms(1200), is_over));
+        }
+        eventually("a thread has the lock", SOON, || rig.holding(KEY) == 1);
+        eventually("the other program has the lock", SOON, || take(&rig.servers[0]));
+        is_over.store(true, Ordering::SeqCst);
+        assert!(rig.servers[0].del(KEY), "its lock was taken away");
+    });
 }
 
 #[test]

@@ -7,9 +7,12 @@
 -- due; 0: the lock was not handed over yet. All times are ms of the server's clock.
 -- In a pause the lock is left to programs of other libraries, which poll it. No attempt or release of this library gives
 -- it to a wait. A pause ends a second before the next one is due.
--- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment.
+-- The record outlives the last wait by a second. So it is not lost where the queue is empty for a moment. While threads
+-- of one process hand the lock to each other, it lasts as long as a queue with waits.
 
 local CONTENDED, PAUSE, LONG_PAUSE, LONG_EVERY, MET_FOR, REMAINS = 1000, 10, 250, 12, 60000, 1000
+-- The time to live of a queue, in ms: QUEUE_LIFETIME in rules.rs.
+local LIFETIME = 3600000
 -- In a long pause, the first wait tries again after this time, and so meets a program that has taken the lock.
 local LOOK = 1
 

@@ -20,6 +20,7 @@ local _, record, due = front(queue)
 if due == 0 and (not record or string.sub(record, 1, 3) == '*2 ') then
   begin(queue, record, now)
 end
-if redis.call('PTTL', queue) < REMAINS then redis.call('PEXPIRE', queue, REMAINS) end
+-- The next look comes when the next thread has held the lock, however long that takes.
+redis.call('PEXPIRE', queue, LIFETIME)
 local waits = record and members - 1 or members
 return {1, string.format('%.0f', waits + (due_pause(record, due, now) and 1 or 0))}
