@@ -46,7 +46,7 @@ fn scenarios() -> Vec<Scenario> {
                 (release_with(Some("a"), Duration::ZERO, None, grant(true, false)), "2"),
                 (
                     dump(),
-                    "[5s, 10s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, *m|redlock-sync:1/3 0123456789abcdef0123456789abcdef]",
+                    "[5s, 3600s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, *m|redlock-sync:1/3 0123456789abcdef0123456789abcdef]",
                 ),
                 (take("e"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 0]"),
                 (acquire("e", enters(ALIVE)), "1"),
@@ -236,11 +236,11 @@ fn pauses() -> Vec<Scenario> {
             vec![
                 (take("a"), "1"),
                 (count(&id("a"), LEASE), "[1, 0]"),
-                (dump(), "[30s, 5s, -2, a, none, *]"),
+                (dump(), "[30s, 3600s, -2, a, none, *]"),
                 (contend(), "1"),
                 (count(&id("a"), LEASE), "[1, 1]"),
                 (release_with(Some("a"), Duration::ZERO, None, threads()), PAUSED),
-                (dump(), "[-2, 10s, -2, none, none, *m]"),
+                (dump(), "[-2, 3600s, -2, none, none, *m]"),
             ],
         ),
         (

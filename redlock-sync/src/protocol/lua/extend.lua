@@ -17,10 +17,10 @@ local queue, now = KEYS[2], now_in_ms()
 local members = redis.pcall('ZCARD', queue)
 if type(members) == 'table' then return {1, '0'} end
 local _, record, due = front(queue)
-if due == 0 and (not record or string.sub(record, 1, 3) == '*2 ') then
-  begin(queue, record, now)
+if not record or string.sub(record, 1, 3) == '*2 ' then
+  if due == 0 then begin(queue, record, now) end
+  -- The next look comes when the next thread has held the lock, however long that takes.
+  redis.call('PEXPIRE', queue, LIFETIME)
 end
--- The next look comes when the next thread has held the lock, however long that takes.
-redis.call('PEXPIRE', queue, LIFETIME)
 local waits = record and members - 1 or members
 return {1, string.format('%.0f', waits + (due_pause(record, due, now) and 1 or 0))}
