@@ -28,6 +28,13 @@ const BRIEF_WAIT: Duration = Duration::from_millis(2);
 /// After a majority has decided, a slow server gets at least this long.
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 
+/// The calls of an exchange that is over.
+pub(super) struct Exchanged {
+    /// For each call, one for each node.
+    targets: PerNode<Target>,
+    started: Tick,
+}
+
 struct Exchange<'a> {
     nodes: &'a Nodes,
     clock: &'a dyn Clock,
@@ -51,50 +58,24 @@ impl Nodes {
     /// Like [`call`](Nodes::call), for several calls at the same time. Waits for all until `by`. The answers are in the
     /// order of the calls.
     pub(crate) fn calls(&self, calls: &[Arc<Call>], by: Tick, ask: NodeFilter<'_>, need: usize) -> PerNode<Answers> {
-        self.each(calls, by, ask, need, Awaits::All)
+        self.exchange(calls, by, ask, need, Awaits::All).each(calls.len())
     }
 
     /// Like [`quick_call`](Nodes::quick_call), for several calls at the same time. Waits until a majority has said the
     /// same to each.
     pub(crate) fn quick_calls(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> PerNode<Answers> {
-        self.each(calls, by, &|_| true, need, Awaits::Majority(&|_| true))
+        self.exchange(calls, by, &|_| true, need, Awaits::Majority(&|_| true)).each(calls.len())
     }
 
-    fn each(
+    /// Sends the calls and waits for the replies.
+    pub(super) fn exchange(
         &self,
         calls: &[Arc<Call>],
         by: Tick,
         ask: NodeFilter<'_>,
         need: usize,
         awaits: Awaits<'_>,
-    ) -> PerNode<Answers> {
-        let (targets, started) = self.exchange(calls, by, ask, need, awaits);
-        let mut targets = targets.into_iter();
-        calls.iter().map(|_| answers(targets.by_ref().take(self.len()), started)).collect()
-    }
-
-    pub(super) fn one(
-        &self,
-        call: &Arc<Call>,
-        by: Tick,
-        ask: NodeFilter<'_>,
-        need: usize,
-        awaits: Awaits<'_>,
-    ) -> Answers {
-        let (targets, started) = self.exchange(std::slice::from_ref(call), by, ask, need, awaits);
-        answers(targets.into_iter(), started)
-    }
-
-    /// Sends the calls and waits for the replies. Returns the targets, for each call one for each node, and when the
-    /// exchange began.
-    fn exchange(
-        &self,
-        calls: &[Arc<Call>],
-        by: Tick,
-        ask: NodeFilter<'_>,
-        need: usize,
-        awaits: Awaits<'_>,
-    ) -> (PerNode<Target>, Tick) {
+    ) -> Exchanged {
         let clock = &*self.context.clock;
         let (started, node_timeout) = (clock.now(), self.context.settings.node_timeout);
         // A single node cannot be left out, so the number of nodes is checked first.
@@ -127,7 +108,21 @@ impl Nodes {
             decided: None,
         };
         exchange.run(&mut targets);
-        (targets, started)
+        Exchanged { targets, started }
+    }
+}
+
+impl Exchanged {
+    /// The answers to the only call.
+    pub(super) fn only(self) -> Answers {
+        answers(self.targets.into_iter(), self.started)
+    }
+
+    /// The answers to each of so many calls.
+    fn each(self, calls: usize) -> PerNode<Answers> {
+        let nodes = self.targets.len() / calls.max(1);
+        let mut targets = self.targets.into_iter();
+        (0..calls).map(|_| answers(targets.by_ref().take(nodes), self.started)).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! All nodes of a client.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,13 +87,13 @@ impl Nodes {
 
     /// Sends a call to each node that `ask` selects, and waits for the answers. `need` nodes are a majority.
     pub(crate) fn call(&self, call: &Arc<Call>, by: Tick, ask: NodeFilter<'_>, need: usize) -> Answers {
-        self.one(call, by, ask, need, Awaits::All)
+        self.exchange(slice::from_ref(call), by, ask, need, Awaits::All).only()
     }
 
     /// Like [`call`](Nodes::call), for all nodes, but waits for a majority that says the same. Only the yes of a node
     /// in `votes` counts.
     pub(crate) fn quick_call(&self, call: &Arc<Call>, by: Tick, need: usize, votes: NodeFilter<'_>) -> Answers {
-        self.one(call, by, &|_| true, need, Awaits::Majority(votes))
+        self.exchange(slice::from_ref(call), by, &|_| true, need, Awaits::Majority(votes)).only()
     }
 
     /// Sends and receives what no thread waits for, when the client ends. Returns at `until` at the latest.
