@@ -113,8 +113,7 @@ impl Mail {
         acquire.wait.begin().id = Some(format!("redlock-sync:1/7 {RANDOM}").into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
-        let (random, key) = (Some(RANDOM.into()), Some("k".into()));
-        let notification = Notification { fence: 0, time: lease, random, key };
+        let notification = Notification { fence: 0, time: lease, random: Some(RANDOM.into()), key: Some("k".into()) };
         match acquire.lease_from_grant(&notification) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
@@ -234,7 +233,8 @@ fn a_lock_that_is_held_by_a_pending_token_is_free() {
 #[test]
 fn an_attempt_is_not_repeated_for_ever_if_the_release_frees_nothing() {
     let mail = Mail::new(1);
-    let (id, now) = (mail.client.tokens.fresh(None).unwrap(), mail.client.quorum.now());
+    let id = mail.client.tokens.fresh(None).unwrap();
+    let now = mail.client.quorum.now();
     let protocol = Arc::new(Protocol::Mutex(Exclusive { key: Key::new("", "other").unwrap() }));
     mail.servers[0].set("k", id.as_str());
     let pending = PendingRelease::of_token(protocol, &"k".into(), id, now.after(LONG), vec![true]);

@@ -80,8 +80,8 @@ impl<'a, T> ServerWait<'a, T> {
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };
         // Only a mutex is granted.
-        let is_granted = self.request.protocol.mutex().is_some();
-        let id = queued.next_id(longest_pause(self.quorum, self.request), is_granted)?;
+        let can_be_granted = self.request.protocol.mutex().is_some();
+        let id = queued.next_id(longest_pause(self.quorum, self.request), can_be_granted)?;
         if queued.id != id && queued.id.is_some() {
             // The client now listens on another channel, so it does not receive a message to the old wait.
             self.leave_queues();

@@ -56,7 +56,8 @@ pub struct Script {
 impl Script {
     pub(crate) fn new(operation: &'static str, text: &str) -> Script {
         let source = assembled(text, included);
-        let (sha, mut head) = (sha1_smol::Sha1::from(&source).hexdigest(), Vec::new());
+        let sha = sha1_smol::Sha1::from(&source).hexdigest();
+        let mut head = Vec::new();
         push(&mut head, "EVALSHA");
         push(&mut head, &sha);
         Script { operation, source, sha, head, ..Script::default() }
@@ -92,8 +93,7 @@ macro_rules! scripts {
     ),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let known = Script::new($operation, include_str!(concat!("lua/", $file, ".lua")));
-            let (bit, kin) = (1 << Number::$ident as u32, kin($file));
-            Script { file: $file, bit, kin, $($($field: $value,)+)? ..known }
+            Script { file: $file, bit: 1 << Number::$ident as u32, kin: kin($file), $($($field: $value,)+)? ..known }
         });)+
 
         /// The place of each script in this list. A set of scripts is one `u64`, so there are at most 64.

@@ -33,9 +33,9 @@ fn take(server: &Server) -> bool {
 fn contend(lock: &Mutex, hold: Duration, is_over: &AtomicBool) {
     let began = Stopwatch::start();
     while !is_over.load(Ordering::SeqCst) && began.elapsed() < SOON * 4 {
-        let held = lock.lock().unwrap();
+        let guard = lock.lock().unwrap();
         thread::sleep(hold);
-        held.unlock().unwrap();
+        guard.unlock().unwrap();
     }
 }
 

@@ -153,9 +153,9 @@ impl ListenerWait {
 
     /// The id for the next attempt; `None` if the wait cannot enter a queue yet. The id changes if the client now
     /// listens on another channel. If the wait polls, its attempts are at most `pause` apart (`lua/push.lua`).
-    /// `is_granted`: the lock can be granted to it. Then the random part of the token of the grant follows, which each
-    /// id has for itself.
-    pub(crate) fn next_id(&mut self, pause: Duration, is_granted: bool) -> Result<Option<Arc<str>>, Error> {
+    /// `can_be_granted`: the lock can be granted to it. Then the random part of the token of the grant follows, which
+    /// each id has for itself.
+    pub(crate) fn next_id(&mut self, pause: Duration, can_be_granted: bool) -> Result<Option<Arc<str>>, Error> {
         let id = if let Some(subscription) = self.subscription() {
             self.known = subscription.generation;
             subscription.wait_id(self.number)
@@ -167,7 +167,7 @@ impl ListenerWait {
         if self.id.as_deref().is_some_and(|known| wait_id(known) == &*id) {
             return Ok(self.id.clone());
         }
-        Ok(Some(if is_granted { format!("{id} {}", random_part()?).into() } else { id }))
+        Ok(Some(if can_be_granted { format!("{id} {}", random_part()?).into() } else { id }))
     }
 
     /// The node on which the client listens.

@@ -51,8 +51,8 @@ mod tests {
     fn grants_and_hints() {
         let ms = Duration::from_millis;
         let (numbers, grant) = read("redlock-sync:1f/12 7 300 0123456789abcdef0123456789abcdef a key").unwrap();
-        let (random, key) = (Some("0123456789abcdef0123456789abcdef".to_owned()), Some("a key".to_owned()));
-        let told = Notification { fence: 7, time: ms(300), random, key };
+        let random = Some("0123456789abcdef0123456789abcdef".to_owned());
+        let told = Notification { fence: 7, time: ms(300), random, key: Some("a key".to_owned()) };
         assert_eq!((numbers, grant), (vec![12], told));
         let (numbers, hint) = read("redlock-sync:1f/0,7,12 0 10 ").unwrap();
         let told = Notification { fence: 0, time: ms(10), random: None, key: None };

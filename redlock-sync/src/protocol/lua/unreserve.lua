@@ -10,6 +10,7 @@ if type(held) == 'table' then return held end
 local is_it = held and string.sub(held, 1, 41) == ARGV[1] .. ':granted:'
 if is_it then
   redis.call('DEL', KEYS[1])
+  -- The record (contention.lua) and the 8 waits that a release tries.
   for _, tried in ipairs(redis.pcall('ZRANGE', KEYS[2], 0, 8)) do
     if string.sub(tried, 1, 1) ~= '*' then redis.pcall('ZREM', KEYS[2], tried) end
   end

@@ -112,8 +112,9 @@ fn a_lone_wait_hears_its_push() {
     assert!(notify(&server, &subscription, wait.number));
     let Woken::Notified(notification) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
     let ms = Duration::from_millis;
-    let (random, key) = (Some("0123456789abcdef0123456789abcdef".to_owned()), Some("k".to_owned()));
-    assert_eq!(notification, Notification { fence: wait.number, time: ms(300), random, key });
+    let random = Some("0123456789abcdef0123456789abcdef".to_owned());
+    let told = Notification { fence: wait.number, time: ms(300), random, key: Some("k".to_owned()) };
+    assert_eq!(notification, told);
     assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
 
