@@ -120,6 +120,17 @@ pub(crate) enum Queue {
         name: String,
         most: usize,
     },
+    Pause {
+        name: String,
+    },
+    Resume {
+        name: String,
+    },
+    /// Removes the tasks that no claimant has, or all dead tasks.
+    Clear {
+        name: String,
+        dead: bool,
+    },
     /// Revives the tasks with these ids, or all dead tasks if there are no ids.
     Revive {
         name: String,
@@ -335,14 +346,14 @@ impl Reader {
         let mut values = self.values(usize::MAX, &mut |name, parser| {
             match name {
                 "-n" => most = parser.value()?.parse()?,
-                "--due" | "--all" => {}
+                "--due" | "--all" | "--dead" => {}
                 _ => return Ok(false),
             }
             given.push(name.to_owned());
             Ok(true)
         })?;
-        let what = need(&mut values, "ls, peek, dead or revive")?;
-        if !["ls", "peek", "dead", "revive"].contains(&what.as_str()) {
+        let what = need(&mut values, "ls, peek, dead, revive, pause, resume or clear")?;
+        if !["ls", "peek", "dead", "revive", "pause", "resume", "clear"].contains(&what.as_str()) {
             return Err(format!("there is no command `queue {what}`").into());
         }
         let has = |option: &str| given.iter().any(|given| given == option);
@@ -356,6 +367,9 @@ impl Reader {
         match what.as_str() {
             "peek" => nothing_more(values, Queue::Peek { name, most, due: has("--due") }),
             "dead" => nothing_more(values, Queue::Dead { name, most }),
+            "pause" => nothing_more(values, Queue::Pause { name }),
+            "resume" => nothing_more(values, Queue::Resume { name }),
+            "clear" => nothing_more(values, Queue::Clear { name, dead: has("--dead") }),
             "revive" if has("--all") == (values.len() > 0) => Err("give either the ids of dead tasks or --all".into()),
             _ => Ok(Queue::Revive { name, ids: values.collect() }),
         }
@@ -365,10 +379,11 @@ impl Reader {
 /// The options of other `redlock queue` commands that this command does not have.
 fn options_of_others(what: &str) -> &'static [&'static str] {
     match what {
-        "peek" => &["--all"],
-        "dead" => &["--due", "--all"],
-        "revive" => &["-n", "--due"],
-        _ => &["-n", "--due", "--all"],
+        "peek" => &["--all", "--dead"],
+        "dead" => &["--due", "--all", "--dead"],
+        "revive" => &["-n", "--due", "--dead"],
+        "clear" => &["-n", "--due", "--all"],
+        _ => &["-n", "--due", "--all", "--dead"],
     }
 }
 

@@ -23,7 +23,29 @@ pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Ans
         Queue::Peek { name, most, due: true } => Ok(show(locks.queue(name).peek_due(*most)?, waiting)),
         Queue::Dead { name, most } => Ok(show(locks.queue(name).dead(*most)?, dead)),
         Queue::Revive { name, ids } => revive(&locks.queue(name), ids, as_json),
+        Queue::Pause { name } => {
+            let is_new = locks.queue(name).pause()?;
+            Ok(changed(is_new, "paused", "it was paused already", as_json))
+        }
+        Queue::Resume { name } => {
+            let is_new = locks.queue(name).resume()?;
+            Ok(changed(is_new, "resumed", "it was not paused", as_json))
+        }
+        Queue::Clear { name, dead } => {
+            let queue = locks.queue(name);
+            let removed = if *dead { queue.purge_dead() } else { queue.clear() }?;
+            let said = || Answer::well(format!("{removed} removed\n"));
+            Ok(if as_json { Answer::json(BTreeMap::from([("removed", removed)]), 0) } else { said() })
+        }
     }
+}
+
+/// The answer to a call that has changed something, or has found it done.
+fn changed(is_new: bool, done: &str, already: &str, as_json: bool) -> Answer {
+    if as_json {
+        return Answer::json(BTreeMap::from([("changed", is_new)]), 0);
+    }
+    Answer::well(format!("{}\n", if is_new { done } else { already }))
 }
 
 fn list(locks: &Redlock, as_json: bool) -> Result<Answer, Failure> {
@@ -49,7 +71,8 @@ pub(crate) fn row(queue: &SeenQueue) -> [String; 7] {
     let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
     let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
     let error = queue.problem.clone().unwrap_or_default();
-    [escaped(&queue.name), tasks, due, claimed, dead, oldest, error]
+    let state = if queue.is_paused { " (paused)" } else { "" };
+    [format!("{}{state}", escaped(&queue.name)), tasks, due, claimed, dead, oldest, error]
 }
 
 fn waiting(tasks: &[Entry]) -> String {

@@ -223,7 +223,7 @@ impl World {
 
 /// Returns true for a key of a queue. Such keys stay, and `queues` checks them.
 fn is_of_queue(key: &[u8]) -> bool {
-    key.windows(3).any(|part| part == b":q:")
+    key.windows(4).any(|part| part == b":q2:")
 }
 
 fn shown(reply: &Result<Value, Failure>) -> String {

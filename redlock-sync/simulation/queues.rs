@@ -216,7 +216,8 @@ fn work_for_a_while(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> 
 impl World {
     /// The time at which the first task of a queue is due, in µs of the server's clock.
     fn first_due(&mut self, name: &str) -> Option<u64> {
-        let now = self.now;
+        // A call behind another one of its packet is executed when that one is over.
+        let now = self.now.max(self.servers[0].busy_until);
         let key = due_key(name);
         let (_, item) = self.servers[0].store(now).live().find(|(known, _)| ***known == *key)?;
         let Data::Sorted(set) = &item.data else { return None };
@@ -283,9 +284,14 @@ fn due_key(name: &str) -> Vec<u8> {
 /// The data of a queue on a server.
 #[derive(Debug, Default)]
 struct Kept {
-    queued: BTreeSet<String>,
+    /// The places of the tasks that are queued or dead.
+    places: BTreeSet<String>,
+    /// The digits of each body, by id.
+    bodies: BTreeMap<String, String>,
     states: BTreeMap<String, String>,
-    bodies: BTreeSet<String>,
+    /// The ids of the tasks that get another body after their claim.
+    replaced: BTreeSet<String>,
+    /// The place of each token.
     claims: BTreeMap<String, String>,
 }
 
@@ -298,14 +304,21 @@ impl Kept {
             let key = text(key);
             match &item.data {
                 Data::Sorted(set) if key == keys.due.as_str() || key == *keys.dead => {
-                    kept.queued.extend(set.keys().map(|id| text(id)));
+                    kept.places.extend(set.keys().map(|place| text(place)));
                 }
-                Data::Hash(fields) if key == *keys.meta => {
-                    kept.states.extend(fields.iter().map(|(id, state)| (text(id), text(state))));
+                Data::Hash(fields) if key == *keys.tasks => {
+                    for (field, value) in fields {
+                        let (field, value) = (text(field), text(value));
+                        match field.split_at(2) {
+                            ("b:", id) => drop(kept.bodies.insert(id.into(), value.chars().take(16).collect())),
+                            ("s:", id) => drop(kept.states.insert(id.into(), value)),
+                            ("n:", id) => drop(kept.replaced.insert(id.into())),
+                            _ => {}
+                        }
+                    }
                 }
-                Data::Hash(fields) if key == *keys.body => kept.bodies.extend(fields.keys().map(|id| text(id))),
                 Data::Hash(fields) if key == *keys.claims => {
-                    kept.claims.extend(fields.iter().map(|(token, id)| (text(token), text(id))));
+                    kept.claims.extend(fields.iter().map(|(token, place)| (text(token), text(place))));
                 }
                 _ => {}
             }
@@ -314,24 +327,23 @@ impl Kept {
     }
 
     fn has(&self, id: &str) -> bool {
-        self.queued.contains(id)
+        self.bodies.get(id).is_some_and(|digits| self.places.contains(&format!("{digits}{id}")))
     }
 
     fn odd(&self) -> Option<String> {
-        let states: BTreeSet<String> = self.states.keys().cloned().collect();
+        let of_bodies: BTreeSet<String> = self.bodies.iter().map(|(id, digits)| format!("{digits}{id}")).collect();
+        let states: BTreeSet<&String> = self.states.keys().collect();
         // A task that was never claimed may have no state.
-        if !states.is_subset(&self.queued) || self.bodies != self.queued {
-            return Some(format!("tasks {:?}, states of {states:?}, bodies of {:?}", self.queued, self.bodies));
+        if of_bodies != self.places || !states.iter().all(|id| self.bodies.contains_key(*id)) {
+            return Some(format!("tasks {:?}, states of {states:?}, bodies of {of_bodies:?}", self.places));
         }
-        let is_of = |token: &str, id: &str| {
-            self.states.get(id).and_then(|state| state.split(' ').nth(4)).is_some_and(|holder| holder == token)
-        };
-        // A field with the suffix ` next` has the body that the task gets after the claim.
-        let is_fine = |token: &str, id: &str| match token.strip_suffix(" next") {
-            Some(token) => self.claims.contains_key(token),
-            None => is_of(token, id),
-        };
-        let (token, id) = self.claims.iter().find(|(token, id)| !is_fine(token, id))?;
-        Some(format!("the claim {token} of task {id}, which has another"))
+        let holder = |id: &str| self.states.get(id).and_then(|state| state.split(' ').nth(4));
+        let is_of = |token: &str, place: &str| holder(&place[16..]) == Some(token);
+        if let Some((token, place)) = self.claims.iter().find(|(token, place)| !is_of(token, place)) {
+            return Some(format!("the claim {token} of task {place}, which has another"));
+        }
+        let is_claimed = |id: &str| holder(id).is_some_and(|token| self.claims.contains_key(token));
+        let id = self.replaced.iter().find(|id| !is_claimed(id))?;
+        Some(format!("another body for task {id}, which is not claimed"))
     }
 }

@@ -98,7 +98,7 @@ impl Key {
         if is_helper(&full) {
             return Err(Error::config(format!(
                 "{what} key `{}` is reserved: the library keeps data of another lock or queue there; choose \
-                 another name (reserved: `{{…}}` or a name with `:`, followed by {} or `:q:…`)",
+                 another name (reserved: `{{…}}` or a name with `:`, followed by {} or `:q2:…`)",
                 shown(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
@@ -169,10 +169,9 @@ pub(crate) struct TaskQueue {
     /// The sorted set with the time at which each task is due. This process identifies the claims of the queue by this
     /// key.
     pub(crate) due: Key,
-    pub(crate) body: Arc<str>,
-    pub(crate) meta: Arc<str>,
-    pub(crate) dead: Arc<str>,
+    pub(crate) tasks: Arc<str>,
     pub(crate) claims: Arc<str>,
+    pub(crate) dead: Arc<str>,
     pub(crate) waits: Arc<str>,
     pub(crate) fence: Arc<str>,
 }
@@ -181,9 +180,9 @@ impl TaskQueue {
     /// Like [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str) -> Result<TaskQueue, Error> {
         let named = Key::of("queue", prefix, name)?;
-        let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
+        let [due, tasks, claims, dead, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
-        Ok(TaskQueue { due, body, meta, dead, claims, waits, fence })
+        Ok(TaskQueue { due, tasks, claims, dead, waits, fence })
     }
 }
 
@@ -292,17 +291,17 @@ mod tests {
     #[test]
     fn a_queue_and_a_lock_of_one_name_share_no_key() {
         let queue = TaskQueue::new("", "emails").unwrap();
-        assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q:due", "{emails}:q:waits"));
-        assert_eq!(&*TaskQueue::new("", "user:{7}:mails").unwrap().body, "user:{7}:mails::q:body");
+        assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q2:due", "{emails}:q2:waits"));
+        assert_eq!(&*TaskQueue::new("", "user:{7}:mails").unwrap().tasks, "user:{7}:mails::q2:tasks");
         assert_eq!(
-            (queue_of("{emails}:q:due"), queue_of("user:{7}:mails::q:dead")),
+            (queue_of("{emails}:q2:due"), queue_of("user:{7}:mails::q2:dead")),
             (Some("emails"), Some("user:{7}:mails"))
         );
-        assert_eq!((queue_of("{emails}:q:body"), queue_of("emails:q:due")), (None, None));
-        for taken in ["{emails}:q:due", "user:{7}::q:body", "{a}:q:claims"] {
+        assert_eq!((queue_of("{emails}:q2:tasks"), queue_of("emails:q2:due")), (None, None));
+        for taken in ["{emails}:q2:due", "user:{7}::q2:tasks", "{a}:q2:claims"] {
             assert!(Key::new("", taken).is_err(), "{taken}");
         }
-        for free in ["emails:q:due", "{a}q:due", "q:due", "{a}:q:dues"] {
+        for free in ["emails:q2:due", "{a}q2:due", "q2:due", "{a}:q2:dues", "{a}:q:due"] {
             assert!(Key::new("", free).is_ok(), "{free}");
         }
     }

@@ -59,8 +59,9 @@ pub(crate) fn printable(message: &str) -> String {
 
 /// The suffixes of the helper keys of locks.
 pub(crate) const HELPERS: [&str; 7] = ["fence", "waits", "permit_queue", "readers", "writers", "latch_waits", "done"];
-/// The suffixes of the keys of queues of tasks.
-pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits", "q:fence"];
+/// The suffixes of the keys of queues of tasks. The 2 is the number of the layout. Clients of another layout have other
+/// keys, so neither reads the tasks of the other.
+pub(crate) const OF_QUEUES: [&str; 6] = ["q2:due", "q2:tasks", "q2:claims", "q2:dead", "q2:waits", "q2:fence"];
 
 /// The helper key of `name` with this suffix, in the same hash slot: `{name}:suffix`, or `name::suffix` if `name` has a
 /// hash tag of its own.
@@ -88,15 +89,15 @@ fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
 pub(crate) fn reader_of_helper(key: &str) -> Option<&'static str> {
     let suffix = HELPERS.iter().chain(&OF_QUEUES).find(|suffix| owner(key, suffix).is_some())?;
     Some(match *suffix {
-        "fence" | "q:fence" => "GET",
-        "q:body" | "q:meta" | "q:claims" => "HGET",
+        "fence" | "q2:fence" => "GET",
+        "q2:tasks" | "q2:claims" => "HGET",
         _ => "ZCARD",
     })
 }
 
 /// The name, with prefix, of the queue whose tasks or dead tasks are stored at this key.
 pub(crate) fn queue_of(key: &str) -> Option<&str> {
-    ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
+    ["q2:due", "q2:dead"].iter().find_map(|suffix| owner(key, suffix))
 }
 
 /// True if Redis Cluster hashes only a part of the name.

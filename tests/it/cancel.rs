@@ -309,7 +309,7 @@ fn the_end_of_a_client_ends_a_pause_at_once() {
     });
     eventually("a worker ends at once", SOON, || {
         let worker = waits.other.queue("q").worker(4, |_| ()).unwrap();
-        eventually("it waits for a task", SOON, || waits.server.keys().contains(&"{q}:q:waits".to_owned()));
+        eventually("it waits for a task", SOON, || waits.server.keys().contains(&"{q}:q2:waits".to_owned()));
         let began = Instant::now();
         assert_eq!(worker.stop(SOON), 0);
         began.elapsed() < AT_ONCE

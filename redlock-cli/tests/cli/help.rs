@@ -51,7 +51,7 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         (&["release", "job", "--holder", "0123"], "is no token"),
         (&["doctor", "job"], "unexpected argument `job`"),
         (&["top", "--every", "50ms"], "--every must be at least 100ms"),
-        (&["queue"], "ls, peek, dead or revive is missing"),
+        (&["queue"], "ls, peek, dead, revive, pause, resume or clear is missing"),
         (&["queue", "drop", "emails"], "no command `queue drop`"),
         (&["queue", "drop"], "no command `queue drop`"),
         (&["queue", "drop", "-n", "3"], "no command `queue drop`"),

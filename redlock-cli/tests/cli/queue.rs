@@ -50,13 +50,36 @@ fn queues_are_shown_and_dead_tasks_revived() {
     assert!(code == Some(64) && said.contains("one server"), "{code:?} {said}");
 }
 
+#[test]
+fn a_queue_is_paused_resumed_and_emptied() {
+    let server = Server::start();
+    let mails = client(std::slice::from_ref(&server)).build().unwrap().queue("emails");
+    mails.push_all(["a", "b", "c"].map(|id| Task::new("").id(id))).unwrap();
+    mails.claim().unwrap().fail("no such address").unwrap();
+    let _job = mails.claim().unwrap();
+    let redlock = |args: &[&str]| outcome(on(&server, ["queue"]).args(args));
+    let said = |text: &str| (text.to_owned(), Some(0));
+    assert_eq!(redlock(&["pause", "emails"]), said("paused\n"));
+    assert_eq!(redlock(&["pause", "emails"]), said("it was paused already\n"));
+    assert!(mails.try_claim().unwrap().is_none());
+    let (list, _) = redlock(&["ls"]);
+    assert!(list.contains("emails (paused)  2      1    1        1"), "{list}");
+    assert_eq!(redlock(&["resume", "emails", "--json"]), said("{\"version\":1,\"changed\":true}\n"));
+    assert_eq!(redlock(&["resume", "emails"]), said("it was not paused\n"));
+    assert_eq!(redlock(&["clear", "emails"]), said("1 removed\n"));
+    assert_eq!(redlock(&["clear", "emails", "--dead", "--json"]), said("{\"version\":1,\"removed\":1}\n"));
+    assert_eq!((mails.len().unwrap(), mails.dead_len().unwrap()), (1, 0));
+    let (refused, code) = redlock(&["pause", "emails", "--dead"]);
+    assert!(code == Some(64) && refused.contains("has no option `--dead`"), "{code:?} {refused}");
+}
+
 /// A queue that cannot be read does not hide the other queues.
 #[test]
 fn a_queue_that_cannot_be_read_is_shown_with_its_error() {
     let server = Server::start();
     let mails = client(std::slice::from_ref(&server)).build().unwrap().queue("emails");
     mails.push("welcome").unwrap();
-    for odd in ["{a}:q:due", "{b}:q:dead", &format!("{{{}}}:q:due", "c".repeat(2000))] {
+    for odd in ["{a}:q2:due", "{b}:q2:dead", &format!("{{{}}}:q2:due", "c".repeat(2000))] {
         server.ask::<()>(redis::cmd(if odd.starts_with("{b}") { "SET" } else { "RPUSH" }).arg(odd).arg("x"));
     }
     let (said, code) = outcome(&mut on(&server, ["queue", "ls"]));

@@ -10,11 +10,12 @@ use super::{
 };
 use crate::key::TaskQueue;
 use crate::protocol::script::{Arg, Call, Script};
-use crate::protocol::task_queue::{Claim, Due, Ending, NewTask, TaskFilter};
+use crate::protocol::task_queue::{Claim, DeadLimit, Due, Ending, NewTask, TaskFilter};
 use crate::protocol::{LeaseCalls, Next, ReleaseArgs};
 
 const MOMENT: Duration = Duration::from_millis(4);
 const HOUR: Duration = Duration::from_secs(3600);
+const LIMIT: DeadLimit = DeadLimit { most: 2, age: None };
 
 fn keys() -> TaskQueue {
     TaskQueue::new("", "k").unwrap()
@@ -23,44 +24,45 @@ fn keys() -> TaskQueue {
 /// A call of a script of the test, with all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
     let script = Box::leak(Box::new(Script::new("own", source)));
-    let TaskQueue { due, body, meta, dead, claims, waits, fence } = keys();
-    let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits, &fence];
+    let TaskQueue { due, tasks, claims, dead, waits, fence } = keys();
+    let keys = [due.as_str(), &tasks, &claims, &dead, &waits, &fence];
     Call::new(script, &keys, args)
 }
 
 fn clear() -> Arc<Call> {
-    on_all("for i = 1, 7 do redis.call('DEL', KEYS[i]) end return 1", &[])
+    on_all("for i = 1, 6 do redis.call('DEL', KEYS[i]) end return 1", &[])
 }
 
 /// Replaces one of the keys by a list.
 fn spoil() -> Arc<Call> {
-    let which = fastrand::u64(1..8);
+    let which = fastrand::u64(1..7);
     on_all(
         "local key = KEYS[tonumber(ARGV[1])] redis.call('DEL', key) return redis.call('RPUSH', key, 'x')",
         &[Arg::Number(which)],
     )
 }
 
-/// Reads all that is stored, without the parts that depend on the time. A new task has either no state, or a state
-/// whose version is the time of its push. The version is the second number. The push writes a state if its call checks
-/// permissions.
+/// Reads all that is stored, without the digits of places, which depend on the time.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   local function text(reply)\n\
                     if type(reply) == 'table' then return reply.err and 'error' or table.concat(reply, '|') end\n\
                     return reply and '' .. reply or 'none'\n\
                   end\n\
-                  for i, key in ipairs({KEYS[1], KEYS[4], KEYS[6]}) do all[i] = text(redis.pcall('ZRANGE', key, 0, -1)) end\n\
-                  for _, field in ipairs({'a', 'b', 'c', 'd'}) do\n\
-                    all[#all + 1] = text(redis.pcall('HGET', KEYS[2], field))\n\
-                    local state = string.gsub(text(redis.pcall('HGET', KEYS[3], field)), '^(%d+) %d+', '%1')\n\
-                    all[#all + 1] = (state == '' or state == '0 0 0 - ') and 'none' or state\n\
+                  for i, key in ipairs({KEYS[1], KEYS[4], KEYS[5]}) do all[i] = text(redis.pcall('ZRANGE', key, 0, -1)) end\n\
+                  for _, id in ipairs({'a', 'b', 'c', 'd'}) do\n\
+                    for _, field in ipairs({'b:', 's:', 'n:'}) do\n\
+                      all[#all + 1] = text(redis.pcall('HGET', KEYS[2], field .. id))\n\
+                    end\n\
                   end\n\
+                  all[#all + 1] = text(redis.pcall('HGET', KEYS[2], 'paused'))\n\
                   for _, token in ipairs({'t1', 't2', 't3'}) do\n\
-                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token))\n\
-                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token .. ' next'))\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[3], token))\n\
                   end\n\
-                  all[#all + 1] = text(redis.pcall('GET', KEYS[7]))\n\
+                  all[#all + 1] = text(redis.pcall('GET', KEYS[6]))\n\
+                  for i, text in ipairs(all) do\n\
+                    all[i] = string.gsub(text, '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d', 'digits')\n\
+                  end\n\
                   return all";
     on_all(source, &[])
 }
@@ -70,7 +72,7 @@ fn any<T: Copy>(of: &[T]) -> T {
 }
 
 fn finish(token: &str, task: &str) -> Arc<Call> {
-    let claim = Claim::new(keys(), any(&["", task]).to_owned(), 2);
+    let claim = Claim::new(keys(), any(&["", task]).to_owned(), LIMIT);
     let pause = any(&[Duration::ZERO, HOUR]);
     claim.end(match fastrand::u32(0..6) {
         0 | 1 => Ending::Done,
@@ -89,7 +91,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     let task = any(&["a", "b", "c", "d"]);
     let wait = any(&[ALIVE, SECOND_ALIVE, DEAD]);
     let made = |n: u32| format!("t{}", fastrand::u32(0..n.max(1)) + 1);
-    let call = match fastrand::u32(0..28) {
+    let call = match fastrand::u32(0..32) {
         0..8 => {
             let push =
                 |id| NewTask { id, due: Due::In(any(&[Duration::ZERO, HOUR])), body: any(&["one", "é\0"]).as_bytes() };
@@ -102,41 +104,45 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
             let lease = any(&[HOUR, HOUR, Duration::from_millis(1)]);
             let wait = any(&[None, None, Some((wait, HOUR)), Some((wait, Duration::ZERO))]);
             let id = id(&format!("t{token}"));
-            return (tasks.claim(&id, lease, 3, 2, wait).call, lease < HOUR);
+            return (
+                tasks.claim(&id, lease, 3, any(&[LIMIT, DeadLimit { age: Some(HOUR), ..LIMIT }]), wait).call,
+                lease < HOUR,
+            );
         }
-        15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
+        15 => Claim::new(keys(), task.into(), LIMIT).extend(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
-        21 => tasks.pop(any(&[1, 3]), 2).call,
+        21 => tasks.pop(any(&[1, 3]), LIMIT).call,
         22 => tasks.peek(any(&[1, 9]), any(&[TaskFilter::Due, TaskFilter::All, TaskFilter::Dead])).call,
-        23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
+        23 => tasks.remove(task).call,
         24 => if fastrand::bool() { tasks.revive(task, 0) } else { tasks.revive("", any(&[1, 9])) }.call,
         25 => tasks.purge(1).call,
         26 => tasks.count().call,
+        27 => tasks.clear(any(&[1, 9]), any(&[0, 1])).call,
+        28 => tasks.pause(fastrand::u32(0..4) == 0).call,
+        29 => tasks.pause(false).call,
+        30 => tasks.is_paused().call,
         _ if fastrand::u32(0..6) == 0 => spoil(),
         _ => tasks.leave(wait).call,
     };
     (call, false)
 }
 
-/// A reply as text, without the last number of a claim and without the versions of tasks ([`dump`]). The last number of
-/// a claim is the time for which the task had been due.
+/// A reply as text, without the last number of a claim, which is the time for which the task had been due, and without
+/// other times: each number of 16 digits.
 fn timeless(mut reply: Result<Value, Failure>) -> String {
-    if let Ok(Value::List(items)) = &mut reply {
-        if let [Value::Int(1), _, _, _, _, Value::Int(_)] = items[..] {
-            items.pop();
-        }
-        for item in items {
-            if let Value::List(task) = item
-                && let [_, _, Value::Text(state), _] = &mut task[..]
-            {
-                let text = String::from_utf8_lossy(state);
-                let versionless =
-                    |(attempts, rest): (&str, &str)| rest.split_once(' ').map(|(_, rest)| format!("{attempts} {rest}"));
-                *state = text.split_once(' ').and_then(versionless).unwrap_or("0 0 0 - ".to_owned()).into_bytes();
-            }
-        }
+    if let Ok(Value::List(items)) = &mut reply
+        && let [Value::Int(1), _, _, _, _, Value::Int(_)] = items[..]
+    {
+        items.pop();
     }
-    shown(&reply)
+    let text = shown(&reply);
+    let mut left = String::new();
+    for part in text.split_inclusive(|c: char| !c.is_ascii_digit()) {
+        let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
+        left.push_str(if digits.len() == 16 { "time" } else { digits });
+        left.push_str(&part[digits.len()..]);
+    }
+    left
 }
 
 #[test]
@@ -175,23 +181,24 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
     let task = |id| NewTask { id, due: Due::In(Duration::ZERO), body: b"body" };
     let claim = |token: &str| {
         let id = id(token);
-        tasks.claim(&id, HOUR, 1, 2, None).call
+        tasks.claim(&id, HOUR, 1, LIMIT, None).call
     };
-    let end_of_a = || {
-        let (claim, id) = (Claim::new(keys(), "a".to_owned(), 2), id("t1"));
+    let end_of = |place: &str| {
+        let (claim, id) = (Claim::new(keys(), place.to_owned(), LIMIT), id("t1"));
         claim.end(Ending::Done);
         claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
     };
     let mut sides: [Box<dyn Side>; 2] = [Box::new(in_memory()), Box::new(Remote::start())];
     for side in &mut sides {
         let mut ask = |call: &Arc<Call>| shown(&side.call(call));
-        let has = |reply: String, task: &str| assert!(reply.contains(&format!(", {task}, ")), "{reply}");
+        let place = |reply: String| reply.split(", ").nth(2).unwrap_or_default().to_owned();
         ask(&tasks.push("keep", None, &[task("a"), task("b")]).call);
-        has(ask(&claim("t1")), "a");
-        assert_eq!(ask(&end_of_a()), "1");
-        has(ask(&claim("t1")), "b");
-        assert_eq!(ask(&end_of_a()), "-1");
+        let first = place(ask(&claim("t1")));
+        assert_eq!(&first[16..], "a");
+        assert_eq!(ask(&end_of(&first)), "1");
+        assert_eq!(&place(ask(&claim("t1")))[16..], "b");
+        assert_eq!(ask(&end_of(&first)), "-1");
         // The task has only this attempt.
-        has(ask(&claim("t2")), "b");
+        assert_eq!(&place(ask(&claim("t2")))[16..], "b");
     }
 }

@@ -22,8 +22,9 @@ use crate::key::TaskQueue;
 use crate::lease::{Lease, LeaseInner, PendingRelease};
 use crate::options::{LockOptions, MIN_VALIDITY, jittered};
 use crate::protocol::reply::{Acquired, PerNode, Vote};
-use crate::protocol::task_queue::{Claim, ClaimReply, Claimed, QUEUE};
-use crate::protocol::{LeaseCalls, Next, ReleaseArgs};
+use crate::protocol::task_queue::{Claim, DeadLimit, QUEUE};
+use crate::protocol::task_replies::{ClaimReply, Claimed};
+use crate::protocol::{LeaseCalls, Next, ReleaseArgs, TypedCall};
 use crate::quorum::Ballot;
 use crate::token::LockId;
 
@@ -44,8 +45,7 @@ pub(crate) struct ClaimRequest<'a> {
     pub(crate) options: &'a Arc<LockOptions>,
     /// A task dies after this many attempts.
     pub(crate) attempts: u64,
-    /// How many dead tasks the server keeps.
-    pub(crate) keep_dead: u64,
+    pub(crate) limit: DeadLimit,
 }
 
 impl ClaimRequest<'_> {
@@ -217,37 +217,76 @@ impl ClaimLoop<'_> {
 
 /// Makes one round with a new token. A claim that it may have made is rolled back before an error is returned.
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
-    let ClaimRequest { client, tasks, options, attempts, keep_dead, .. } = *request;
-    let quorum = &client.quorum;
-    let by = quorum.round_deadline();
-    let lease = LeaseInner::first_lease(options);
-    let id = token(client, options)?;
-    let call = tasks.claim(&id, lease, attempts, keep_dead, wait);
-    let ballot = quorum.round(&call, by);
-    let is_in_time = ballot.validity(lease, quorum.now()) >= MIN_VALIDITY;
-    let Ballot { votes, started, duplicate } = ballot;
-    match votes.into_iter().next().unwrap_or(Vote::Absent) {
-        Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),
-        Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
-            let claim = Arc::new(Claim::new(tasks.clone(), task.id.clone(), keep_dead));
-            let votes = PerNode::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
-            let start = client.start_with(claim.clone(), &tasks.due, options, id);
-            let inner = LeaseInner::won(start, &Ballot { votes, started, duplicate });
-            let lease = client.lease(&Arc::new(inner))?;
-            Ok(HeldTask { lease, claim, task })
-        }
-        vote => {
-            let is_late = vote.is_yes();
-            let ballot = Ballot { votes: PerNode::from([vote]), started, duplicate };
-            roll_back(request, &ballot, &id, lease, by);
-            let key = tasks.due.as_str();
-            let error = if is_late {
-                let took = quorum.now().since(started);
-                quorum.unavailable("claim", key.to_owned(), format!("the claim took {took:?}, too long for its lease"))
-            } else {
-                quorum.failed("claim", key, &ballot)
-            };
-            Err(NotClaimed::Failed(error))
+    let attempt = Attempt::new(request, wait)?;
+    let ballot = request.client.quorum.round(&attempt.call, attempt.by);
+    attempt.judged(ballot)
+}
+
+/// Ends a claim, and claims the next task behind that, in one packet. If that task was not claimed, for whatever
+/// reason, the second value is `None`. The caller has to begin its work at once.
+///
+/// If the connection breaks, both calls are sent once more, in the same order and with the same tokens. So the end is
+/// not lost, and the claim names the same task.
+pub(crate) fn end_and_claim(lease: &Lease, request: &ClaimRequest<'_>) -> (Result<(), Error>, Option<HeldTask>) {
+    let _call = request.client.begin_call();
+    let is_open = request.client.check_open().and_then(|()| request.not_cancelled());
+    // Without a token, no task is claimed. A later claim reports why.
+    let Ok(attempt) = is_open.and_then(|()| Attempt::new(request, None)) else { return (lease.release(), None) };
+    let (ended, ballot) = lease.release_and(&attempt.call, attempt.by);
+    (ended, ballot.and_then(|ballot| attempt.judged(ballot).ok()))
+}
+
+/// One request for a task, by a token of its own.
+struct Attempt<'a> {
+    request: &'a ClaimRequest<'a>,
+    id: LockId,
+    lease: Duration,
+    call: TypedCall<ClaimReply>,
+    by: Tick,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(request: &'a ClaimRequest<'a>, wait: Option<(&str, Duration)>) -> Result<Attempt<'a>, Error> {
+        let ClaimRequest { client, tasks, options, attempts, limit } = *request;
+        let by = client.quorum.round_deadline();
+        let lease = LeaseInner::first_lease(options);
+        let id = token(client, options)?;
+        let call = tasks.claim(&id, lease, attempts, limit, wait);
+        Ok(Attempt { request, id, lease, call, by })
+    }
+
+    /// Begins the lease of the task that was claimed. A claim that came too late, or may have been made, is rolled
+    /// back.
+    fn judged(self, ballot: Ballot<ClaimReply>) -> Result<HeldTask, NotClaimed> {
+        let Attempt { request, id, lease, by, .. } = self;
+        let ClaimRequest { client, tasks, options, limit, .. } = *request;
+        let quorum = &client.quorum;
+        let is_in_time = ballot.validity(lease, quorum.now()) >= MIN_VALIDITY;
+        let Ballot { votes, started, duplicate } = ballot;
+        match votes.into_iter().next().unwrap_or(Vote::Absent) {
+            Vote::Yes(ClaimReply::Nothing(next)) => Err(NotClaimed::Nothing(next)),
+            Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
+                let claim = Arc::new(Claim::new(tasks.clone(), task.place.clone(), limit));
+                let votes = PerNode::from([Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })]);
+                let start = client.start_with(claim.clone(), &tasks.due, options, id);
+                let inner = LeaseInner::won(start, &Ballot { votes, started, duplicate });
+                let lease = client.lease(&Arc::new(inner))?;
+                Ok(HeldTask { lease, claim, task })
+            }
+            vote => {
+                let is_late = vote.is_yes();
+                let ballot = Ballot { votes: PerNode::from([vote]), started, duplicate };
+                roll_back(request, &ballot, &id, lease, by);
+                let key = tasks.due.as_str();
+                let error = if is_late {
+                    let took = quorum.now().since(started);
+                    let why = format!("the claim took {took:?}, too long for its lease");
+                    quorum.unavailable("claim", key.to_owned(), why)
+                } else {
+                    quorum.failed("claim", key, &ballot)
+                };
+                Err(NotClaimed::Failed(error))
+            }
         }
     }
 }
@@ -262,7 +301,7 @@ fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
 /// Releases the task that the claim may have taken, as if it had not been claimed.
 fn roll_back(request: &ClaimRequest<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, lease: Duration, by: Tick) {
     let (client, quorum) = (request.client, &request.client.quorum);
-    let claim = Arc::new(Claim::new(request.tasks.clone(), String::new(), request.keep_dead));
+    let claim = Arc::new(Claim::new(request.tasks.clone(), String::new(), request.limit));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let ends = quorum.now().after(lease);

@@ -155,7 +155,7 @@ impl Redlock {
     /// ```
     pub fn queues(&self) -> Result<Vec<String>, Error> {
         on_one_node(self.inner.quorum.len())?;
-        let (listings, _) = self.scan(&["*:q:d*".to_owned()], 1.0)?;
+        let (listings, _) = self.scan(&["*:q2:d*".to_owned()], 1.0)?;
         let names = listed(&listings).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
         Ok(names.into_iter().collect())

@@ -194,6 +194,8 @@ pub struct SeenQueue {
     /// For how long the first task has been due; zero if none is.
     #[cfg_attr(feature = "serde", serde(rename = "oldest_ms", serialize_with = "crate::serial::millis"))]
     pub oldest: Duration,
+    /// True if the queue is [paused](crate::Queue::pause).
+    pub is_paused: bool,
     /// Why the numbers of the queue are not known. If this is set, they are zero.
     pub problem: Option<String>,
 }
@@ -263,10 +265,10 @@ impl Redlock {
         Ok(Snapshot { locks, latches, queues, health, round_trips, took, busy, left_out, at })
     }
 
-    /// The patterns of the keys of locks, and of the keys with the tasks of queues: `{name}:q:due`, or `name::q:due`.
+    /// The patterns of the keys of locks, and of the keys with the tasks of queues: `{name}:q2:due`, or `name::q2:due`.
     fn patterns(&self, options: &SnapshotOptions) -> Vec<String> {
         let names = self.pattern(&options.pattern);
-        let of_queues = [format!("{{{names}}}:q:d*"), format!("{names}::q:d*")];
+        let of_queues = [format!("{{{names}}}:q2:d*"), format!("{names}::q2:d*")];
         match (options.only_queues, names.as_str()) {
             (true, _) => of_queues.into(),
             (false, "*") => vec![names],
@@ -306,8 +308,9 @@ impl Redlock {
         let keys = TaskQueue::new(&self.prefix, name);
         let name = name.to_owned();
         match (keys, parsed.as_deref()) {
-            (Ok(_), Some(&[tasks, due, claimed, dead, micros])) => {
-                SeenQueue { name, tasks, due, claimed, dead, oldest: Duration::from_micros(micros), problem: None }
+            (Ok(_), Some(&[tasks, due, claimed, dead, micros, pause])) => {
+                let (oldest, is_paused) = (Duration::from_micros(micros), pause == 1);
+                SeenQueue { name, tasks, due, claimed, dead, oldest, is_paused, problem: None }
             }
             (Ok(_), _) => SeenQueue { name, problem: Some(printable(numbers)), ..SeenQueue::default() },
             (Err(error), _) => SeenQueue { name, problem: Some(error.to_string()), ..SeenQueue::default() },

@@ -39,6 +39,9 @@ use crate::fork::ForkGuard;
 use crate::handover::sharing::SharedLease;
 use crate::handover::thread_queue::{QueueHead, ThreadQueues};
 use crate::options::{Mode, check_lease};
+use crate::protocol::TypedCall;
+use crate::protocol::reply::Reply;
+use crate::quorum::Ballot;
 use crate::token::LockId;
 
 /// A lock that is held for a time and renewed. The guard of each single lock derefs to its lease. The guard of a
@@ -319,6 +322,24 @@ impl Lease {
             self.stop_renewals(began);
             self.released(began, self.inner.release(grace, &self.leases.pending))
         })
+    }
+
+    /// Like [`release`](Lease::release), with another call behind the release, in one packet. Its ballot is `None` if
+    /// nothing was sent, since the lease was over.
+    pub(crate) fn release_and<R: Reply>(
+        &self,
+        then: &TypedCall<R>,
+        by: Tick,
+    ) -> (Result<(), Error>, Option<Ballot<R>>) {
+        let began = self.inner.quorum.now();
+        let grace = self.inner.quorum.settings.two_rounds();
+        if let Some(result) = self.prepare_end(began) {
+            return (result, None);
+        }
+        let _unanswered = self.leases.pending.count_unanswered();
+        self.stop_renewals(began);
+        let (outcome, ballot) = self.inner.release_and(then, by, grace);
+        (self.released(began, self.inner.end_release(outcome, &self.leases.pending)), ballot)
     }
 
     /// Ends the hold of this thread. Returns the result if no release is needed. That is if the lease is over already,

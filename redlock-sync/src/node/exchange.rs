@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::health::Step;
 use super::known_scripts::PermissionCheck;
 use super::members::Node;
-use super::server::Server;
+use super::server::{Server, carries_body};
 use super::set::Nodes;
 use super::target::{FirstBreak, Target, TargetState, both, executed, timed_out, without_connection};
 use super::transport::call_queue::{Form, Payload, Progress};
@@ -67,6 +67,12 @@ impl Nodes {
         self.exchange(calls, by, &|_| true, need, Awaits::Majority(&|_| true)).each(calls.len())
     }
 
+    /// Sends two calls at the same time, and waits for both until `by`. A node gets them in this order, unless a
+    /// connection breaks or a script is unknown.
+    pub(crate) fn two_calls(&self, first: &Arc<Call>, second: &Arc<Call>, by: Tick) -> (Answers, Answers) {
+        self.exchange(&[Arc::clone(first), Arc::clone(second)], by, &|_| true, self.len(), Awaits::All).both()
+    }
+
     /// Sends the calls and waits for the replies.
     pub(super) fn exchange(
         &self,
@@ -81,10 +87,11 @@ impl Nodes {
         // A single node cannot be left out, so the number of nodes is checked first.
         let healthy = || self.all.iter().filter(|node| node.outage().is_none()).count();
         let can_leave_out = self.len() > 1 && healthy() >= need;
+        let is_beside_body = calls.iter().any(|call| carries_body(call));
         let mut targets: PerNode<Target> = calls
             .iter()
             .flat_map(|call| self.all.iter().enumerate().map(move |(i, node)| (call, i, node)))
-            .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out))
+            .map(|(call, i, node)| Target::new(call, i, node, ask(i), can_leave_out, is_beside_body))
             .collect();
         let longest = calls.iter().map(|call| body_time(call)).max().unwrap_or_default();
         // Nodes in memory answer without waiting, so no answer is late, however far a test advances the clock.
@@ -116,6 +123,13 @@ impl Exchanged {
     /// The answers to the only call.
     pub(super) fn only(self) -> Answers {
         answers(self.targets.into_iter(), self.started)
+    }
+
+    /// The answers to the first and to the second of two calls.
+    fn both(self) -> (Answers, Answers) {
+        let nodes = self.targets.len() / 2;
+        let mut targets = self.targets.into_iter();
+        (answers(targets.by_ref().take(nodes), self.started), answers(targets, self.started))
     }
 
     /// The answers to each of so many calls.
@@ -189,7 +203,7 @@ impl Exchange<'_> {
         let mut until = self.deadline;
         for (target, server) in unsent(targets) {
             let now = self.clock.now();
-            until = until.min(server.connections(&target.call).next_look(now));
+            until = until.min(target.connections(server).next_look(now));
             if now < self.prompt() {
                 until = until.min(self.prompt());
             }
@@ -251,7 +265,7 @@ impl Exchange<'_> {
         let call = &target.call;
         let now = self.clock.now();
         let waiting = index.map(|_| &self.round);
-        let connection = server.connections(call).choose(call, prompt, now, waiting)?;
+        let connection = target.connections(server).choose(call, prompt, now, waiting)?;
         // A slow server gets no second copy of a release that is still unanswered.
         let is_release = call.script.purpose == Purpose::Release;
         if is_release && connection.is_late(self.node_timeout / 8, now) && connection.has_like(call) {
@@ -444,13 +458,13 @@ impl Exchange<'_> {
             Progress::Sent => timed_out(Executed::Maybe, &message),
         };
         // A short wait says nothing about the server. Neither does a wait behind other calls that are being answered.
-        let connections = server.connections(&target.call);
+        let connections = target.connections(server);
         if failure.kind == FailureKind::TimedOut
             && waited >= self.node_timeout * 3 / 4
             && !connections.has_answered_since(self.started)
             && !target.call.script.brings_bodies
         {
-            server.record_timeout(&target.call, &failure);
+            server.record_timeout(connections, &failure);
         }
         failure
     }
@@ -476,11 +490,11 @@ fn after_disconnect(
         return None;
     }
     let failure = Failure::new(FailureKind::Unreachable, executed(target.duplicate), both(&first.why, &why));
-    server.record_timeout(&target.call, &failure);
+    server.record_timeout(target.connections(server), &failure);
     Some(TargetState::Done(Err(server.host.with_server(failure))))
 }
 
 /// Why to wait for a connection to this server for no longer than [`BRIEF_WAIT`].
 fn outage_of(target: &Target, server: &Server) -> Option<Failure> {
-    server.connections(&target.call).last_failure().or_else(|| server.outage())
+    target.connections(server).last_failure().or_else(|| server.outage())
 }

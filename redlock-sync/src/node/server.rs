@@ -19,6 +19,11 @@ use crate::token::LockId;
 /// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
 
+/// True if the call or its reply can have the body of a task.
+pub(super) fn carries_body(call: &Call) -> bool {
+    call.script.brings_bodies || call.script.takes_bodies && call.len() > BODY_SIZE
+}
+
 pub(crate) struct Server {
     pub(super) host: Arc<Host>,
     calls: Connections,
@@ -45,7 +50,7 @@ impl Server {
         if !self.host.health.is_down() && self.calls.is_hung() {
             let why =
                 format!("timed out: a call has not been answered for {:?}", self.host.context.settings.node_timeout);
-            self.record_timeout(call, &Failure::unsent(FailureKind::TimedOut, why));
+            self.record_timeout(self.connections(call), &Failure::unsent(FailureKind::TimedOut, why));
         }
     }
 
@@ -57,15 +62,18 @@ impl Server {
 
     /// The connections for a call. A release uses those for bodies if the acquire of its token is unanswered there.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
-        let carries_body = call.script.brings_bodies || call.script.takes_bodies && call.len() > BODY_SIZE;
         let is_behind = |bodies: &&Connections| {
             let is_release = |token: &&LockId| call.script.purpose == Purpose::Release && !token.as_str().is_empty();
             call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
         };
-        if carries_body {
-            return self.bodies.get_or_init(|| Connections::new(&self.host, 1));
+        if carries_body(call) {
+            return self.connections_for_bodies();
         }
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
+    }
+
+    pub(super) fn connections_for_bodies(&self) -> &Connections {
+        self.bodies.get_or_init(|| Connections::new(&self.host, 1))
     }
 
     /// The connections of both kinds.
@@ -90,9 +98,9 @@ impl Server {
     }
 
     /// Records that no reply came in time.
-    pub(super) fn record_timeout(&self, call: &Call, failure: &Failure) {
+    pub(super) fn record_timeout(&self, connections: &Connections, failure: &Failure) {
         self.host.record_failure(Step::Call, failure);
-        self.connections(call).connect_another();
+        connections.connect_another();
         self.host.tell_health();
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cluster::redirect::Route;
+use super::connections::Connections;
 use super::known_scripts::PermissionCheck;
 use super::members::Node;
 use super::server::Server;
@@ -39,6 +40,9 @@ pub(super) struct Target {
     /// The server that is asked for the node.
     pub(super) server: Option<Arc<Server>>,
     pub(super) route: Route,
+    /// A call of the exchange carries a body. All its calls then use the connection for bodies, so that the server gets
+    /// them in their order.
+    is_beside_body: bool,
     pub(super) state: TargetState,
     /// The server does not know the script.
     pub(super) needs_source: bool,
@@ -51,7 +55,15 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, can_leave_out: bool) -> Target {
+    /// `is_beside_body`: a call of the exchange carries a body.
+    pub(super) fn new(
+        call: &Arc<Call>,
+        node: usize,
+        member: &Node,
+        is_asked: bool,
+        can_leave_out: bool,
+        is_beside_body: bool,
+    ) -> Target {
         let server = if is_asked { member.server_for(call) } else { None };
         let state = match &server {
             None => TargetState::Done(Err(Failure::unsent(FailureKind::LeftOut, "not asked"))),
@@ -74,7 +86,23 @@ impl Target {
         };
         let call = Arc::clone(call);
         let (route, needs_source, duplicate) = (Route::default(), false, false);
-        Target { node, call, server, route, state, needs_source, first_break: None, duplicate, has_read: 0 }
+        Target {
+            node,
+            call,
+            server,
+            route,
+            is_beside_body,
+            state,
+            needs_source,
+            first_break: None,
+            duplicate,
+            has_read: 0,
+        }
+    }
+
+    /// The connections to a server for this call.
+    pub(super) fn connections<'a>(&self, server: &'a Server) -> &'a Connections {
+        if self.is_beside_body { server.connections_for_bodies() } else { server.connections(&self.call) }
     }
 
     /// Sets the state. If the call was sent, also records how many bytes its connection has read.

@@ -22,7 +22,7 @@
 //! 2. [`reply`]: typed replies of a node, and the form in which all scripts answer.
 //! 3. This file: the parameters of the operations, and [`Protocol`].
 //! 4. [`exclusive`], [`read_write`], [`permits`]: the kinds, one file each. [`task_queue`]: queues of tasks, and the
-//!    claim of a task.
+//!    claim of a task. [`task_replies`]: their replies.
 //! 5. [`latch_calls`]: the calls of a latch, which has no holder and is no `Protocol`.
 //! 6. [`list`]: which keys of a server are locks. [`held`]: which tokens a node has lost.
 
@@ -35,6 +35,7 @@ pub(crate) mod read_write;
 pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod task_queue;
+pub(crate) mod task_replies;
 
 use std::fmt;
 use std::marker::PhantomData;

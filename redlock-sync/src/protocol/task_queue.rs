@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reply::{Extended, Released, Reply, Value};
-use super::script::Arg::{Bytes, Number, Text};
+use super::reply::{Extended, Released};
+use super::script::Arg::{self, Bytes, Number, Text};
 use super::script::{
-    Call, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
+    Call, Q_CLAIM, Q_CLEAR, Q_COUNT, Q_EXTEND, Q_FINISH, Q_IS_PAUSED, Q_LEAVE, Q_PAUSE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH,
+    Q_REMOVE, Q_REVIVE,
 };
+use super::task_replies::{ClaimReply, Cleared, PushReply, SeenTask};
 use super::{LeaseCalls, Protocol, ReleaseArgs, TypedCall, millis, text};
 use crate::key::TaskQueue;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -35,6 +37,20 @@ pub(crate) struct NewTask<'a> {
     pub(crate) id: &'a str,
     pub(crate) due: Due,
     pub(crate) body: &'a [u8],
+}
+
+/// How many dead tasks the server keeps, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeadLimit {
+    pub(crate) most: u64,
+    /// `None`: without end.
+    pub(crate) age: Option<Duration>,
+}
+
+impl DeadLimit {
+    fn args(&self) -> [Arg<'static>; 2] {
+        [Number(self.most), self.age.map_or(Text(""), |age| Number(millis(age)))]
+    }
 }
 
 /// How a claim ends.
@@ -79,32 +95,34 @@ impl TaskQueue {
             // A body never comes last: it could equal the argument that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
-        let TaskQueue { due, body, meta, dead, claims, waits, .. } = self;
-        Call::new(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
+        let TaskQueue { due, tasks, dead, waits, .. } = self;
+        Call::new(&Q_PUSH, &[due.as_str(), tasks, dead, waits], &args).into()
     }
 
-    /// A task dies after this many attempts, and the server keeps `keep_dead` dead ones. `wait` is the wait, and how
-    /// long a wait stays in the queue without another claim. Zero: this wait leaves the queue if there is no task.
+    /// A task dies after this many attempts. `wait` is the wait, and how long a wait stays in the queue without another
+    /// claim. Zero: this wait leaves the queue if there is no task.
     pub(crate) fn claim(
         &self,
         id: &LockId,
         lease: Duration,
         attempts: u64,
-        keep_dead: u64,
+        limit: DeadLimit,
         wait: Option<(&str, Duration)>,
     ) -> TypedCall<ClaimReply> {
-        let TaskQueue { due, body, meta, dead, claims, waits, fence } = self;
+        let TaskQueue { due, tasks, claims, dead, waits, fence } = self;
         let (wait, stays) = wait.unwrap_or_default();
+        let [most_dead, longest_dead] = limit.args();
         let args = [
             Text(id.as_str()),
             Number(millis(lease)),
             Number(attempts),
-            Number(keep_dead),
+            most_dead,
+            longest_dead,
             Text(wait),
             Number(millis(stays)),
             Number(millis(FENCE_LIFETIME)),
         ];
-        let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
+        let keys = [due.as_str(), tasks, claims, dead, waits, fence];
         Call::of_token(&Q_CLAIM, Some(id), &keys, &args).into()
     }
 
@@ -112,35 +130,58 @@ impl TaskQueue {
         Call::new(&Q_LEAVE, &[&self.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Vec<SeenTask>> {
-        let TaskQueue { due, body, meta, dead, claims, .. } = self;
-        Call::new(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
+    pub(crate) fn pop(&self, most: u64, limit: DeadLimit) -> TypedCall<Vec<SeenTask>> {
+        let TaskQueue { due, tasks, claims, dead, .. } = self;
+        let [most_dead, longest_dead] = limit.args();
+        Call::new(&Q_POP, &[due.as_str(), tasks, claims, dead], &[Number(most), most_dead, longest_dead]).into()
     }
 
     pub(crate) fn peek(&self, most: u64, of: TaskFilter) -> TypedCall<Vec<SeenTask>> {
-        let TaskQueue { due, body, meta, dead, .. } = self;
+        let TaskQueue { due, tasks, dead, .. } = self;
         let set = if of == TaskFilter::Dead { dead } else { due.name() };
         let which = if of == TaskFilter::Due { "due" } else { "all" };
-        Call::new(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
+        Call::new(&Q_PEEK, &[set, tasks], &[Number(most), Text(which)]).into()
     }
 
-    /// `seen` is when the task was due, in us, and its version. If the task does not exist, that is a definite no.
-    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<()> {
-        let TaskQueue { due, body, meta, dead, claims, .. } = self;
-        let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
-        let keys = [due.as_str(), body, meta, dead, claims];
-        Call::new(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
+    /// Removes the task with this id. If the task does not exist, that is a definite no.
+    pub(crate) fn remove(&self, id: &str) -> TypedCall<()> {
+        self.remove_seen(id, "", 0, 0)
+    }
+
+    /// Removes a task, unless it has changed since it was seen.
+    pub(crate) fn remove_if(&self, seen: &SeenTask) -> TypedCall<()> {
+        self.remove_seen(seen.id(), &seen.place, seen.due_at, seen.version)
+    }
+
+    fn remove_seen(&self, id: &str, place: &str, due_at: u64, version: u64) -> TypedCall<()> {
+        let TaskQueue { due, tasks, claims, dead, .. } = self;
+        let args = [Text(id), Text(place), Number(due_at), Number(version)];
+        Call::new(&Q_REMOVE, &[due.as_str(), tasks, claims, dead], &args).into()
     }
 
     /// Revives the task with this id. With an empty id, the tasks that have been dead for longest, at most `most`.
     pub(crate) fn revive(&self, id: &str, most: u64) -> TypedCall<u64> {
-        let TaskQueue { due, meta, dead, waits, .. } = self;
-        Call::new(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
+        let TaskQueue { due, tasks, dead, waits, .. } = self;
+        Call::new(&Q_REVIVE, &[due.as_str(), tasks, dead, waits], &[Text(id), Number(most)]).into()
     }
 
     pub(crate) fn purge(&self, most: u64) -> TypedCall<u64> {
-        let TaskQueue { body, meta, dead, .. } = self;
-        Call::new(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
+        Call::new(&Q_PURGE, &[&*self.dead, &self.tasks], &[Number(most)]).into()
+    }
+
+    /// Removes up to `most` tasks that no claimant has, behind the first `skip` that are claimed.
+    pub(crate) fn clear(&self, most: u64, skip: u64) -> TypedCall<Cleared> {
+        let TaskQueue { due, tasks, claims, .. } = self;
+        Call::new(&Q_CLEAR, &[due.as_str(), tasks, claims], &[Number(most), Number(skip)]).into()
+    }
+
+    pub(crate) fn pause(&self, pauses: bool) -> TypedCall<u64> {
+        let what = if pauses { "pause" } else { "resume" };
+        Call::new(&Q_PAUSE, &[&*self.tasks, &self.waits], &[Text(what)]).into()
+    }
+
+    pub(crate) fn is_paused(&self) -> TypedCall<u64> {
+        Call::new(&Q_IS_PAUSED, &[&*self.tasks], &[]).into()
     }
 
     pub(crate) fn count(&self) -> TypedCall<u64> {
@@ -166,9 +207,9 @@ pub(crate) enum TaskFilter {
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(super) queue: TaskQueue,
-    /// Empty for a claim of unknown outcome, which can only be ended.
-    task: String,
-    keep_dead: u64,
+    /// The place of the task. Empty for a claim of unknown outcome, which can only be ended.
+    place: String,
+    limit: DeadLimit,
     /// The ending, and true once it is final: the user has chosen it, or it was sent. What is repeated later is
     /// the same.
     ending: Mutex<(Ending, bool)>,
@@ -178,9 +219,9 @@ pub(crate) struct Claim {
 impl RefUnwindSafe for Claim {}
 
 impl Claim {
-    pub(crate) fn new(queue: TaskQueue, task: String, keep_dead: u64) -> Claim {
+    pub(crate) fn new(queue: TaskQueue, place: String, limit: DeadLimit) -> Claim {
         // Used if the claim came too late, or if its client is closed before the job was returned.
-        Claim { queue, task, keep_dead, ending: Mutex::new((Ending::Undo, false)) }
+        Claim { queue, place, limit, ending: Mutex::new((Ending::Undo, false)) }
     }
 
     /// Sets the ending for the case that the client gives the claim up before the user ends it.
@@ -204,8 +245,8 @@ impl Claim {
 
 impl LeaseCalls for Claim {
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
-        Call::of_token(&Q_EXTEND, Some(id), &[self.queue.due.as_str(), &self.queue.meta], &args).into()
+        let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.place)];
+        Call::of_token(&Q_EXTEND, Some(id), &[self.queue.due.as_str(), &self.queue.tasks], &args).into()
     }
 
     fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
@@ -221,9 +262,10 @@ impl LeaseCalls for Claim {
             Ending::Dead(why) => (Duration::ZERO, why.as_str()),
         };
         let (how, micros) = (ending.name(), u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
-        let TaskQueue { due, body, meta, dead, claims, waits, .. } = &self.queue;
-        let keys = [due.as_str(), body, meta, claims, dead, waits];
-        let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
+        let TaskQueue { due, tasks, claims, dead, waits, .. } = &self.queue;
+        let keys = [due.as_str(), tasks, claims, dead, waits];
+        let [most, age] = self.limit.args();
+        let words = [text(args.id), Text(how), Number(micros), Text(why), most, age, Text(&self.place)];
         Call::of_token(&Q_FINISH, args.id, &keys, &words).into()
     }
 
@@ -240,184 +282,14 @@ impl LeaseCalls for Claim {
     }
 }
 
-// --- replies ------------------------------------------------------------------------------------------------------
-
-/// The outcome of a push for each task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PushReply {
-    Each(Vec<i64>),
-    /// The queue is full: it has this many tasks.
-    Full(u64),
-}
-
-/// What a claim found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ClaimReply {
-    Task(Claimed),
-    /// How long until the next task is due, if there is one.
-    Nothing(Option<Duration>),
-}
-
-/// A claimed task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claimed {
-    pub(crate) fence: u64,
-    pub(crate) id: String,
-    pub(crate) attempt: u32,
-    pub(crate) body: Vec<u8>,
-    /// How long it had been due.
-    pub(crate) waited: Duration,
-}
-
-/// One task as it was seen. Times are in microseconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct SeenTask {
-    pub(crate) id: String,
-    pub(crate) body: Vec<u8>,
-    /// When it is due.
-    pub(crate) due_at: u64,
-    /// When it was seen. Zero for a task that was popped.
-    pub(crate) seen_at: u64,
-    pub(crate) attempts: u32,
-    pub(crate) version: u64,
-    pub(crate) is_claimed: bool,
-    /// Why the last attempt failed.
-    pub(crate) why: String,
-}
-
-impl Reply for PushReply {
-    fn read(value: &Value) -> Option<PushReply> {
-        match value.items()? {
-            [Value::Int(0), queued] => Some(PushReply::Full(whole(queued)?)),
-            [Value::Int(1), each @ ..] => each.iter().map(int).collect::<Option<_>>().map(PushReply::Each),
-            _ => None,
-        }
-    }
-}
-
-impl Reply for ClaimReply {
-    fn read(value: &Value) -> Option<ClaimReply> {
-        match value.items()? {
-            [Value::Int(1), fence, id, Value::Int(attempt), Value::Text(body), Value::Int(micros)] => {
-                let (fence, id) = (fence.text()?.parse().ok()?, id.text()?);
-                let attempt = u32::try_from(*attempt).unwrap_or(u32::MAX);
-                let waited = Duration::from_micros(u64::try_from(*micros).unwrap_or(0));
-                Some(ClaimReply::Task(Claimed { fence, id, attempt, body: body.clone(), waited }))
-            }
-            [Value::Int(0), Value::Int(ms), Value::Int(_)] => {
-                Some(ClaimReply::Nothing(u64::try_from(*ms).ok().map(Duration::from_millis)))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Reply for Vec<SeenTask> {
-    fn read(value: &Value) -> Option<Vec<SeenTask>> {
-        let items = value.items()?;
-        let (now, tasks) = match items.split_first() {
-            Some((now @ Value::Text(_), tasks)) => (now.text()?.parse().ok()?, tasks),
-            _ => (0, items),
-        };
-        tasks.iter().map(|task| SeenTask::read(task, now)).collect()
-    }
-}
-
-/// A number of tasks.
-impl Reply for u64 {
-    fn read(value: &Value) -> Option<u64> {
-        whole(value)
-    }
-}
-
-impl SeenTask {
-    fn read(value: &Value, seen_at: u64) -> Option<SeenTask> {
-        let [id, at, state, Value::Text(body)] = value.items()? else { return None };
-        let (id, body, due_at) = (id.text()?, body.clone(), micros(&at.text()?)?);
-        let new = SeenTask { id, body, due_at, seen_at, version: 1, ..SeenTask::default() };
-        Some(new.with_state(&state.text()?))
-    }
-
-    /// Parses the state of a task, as `q_task.lua` writes it. A state that cannot be parsed counts as that of a new
-    /// task.
-    fn with_state(self, state: &str) -> SeenTask {
-        let mut words = state.splitn(6, ' ');
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let numbers = (number(), number(), number(), number());
-        let (Some(attempts), Some(version), Some(_), Some(_)) = numbers else { return self };
-        let (Some(token), Some(why)) = (words.next(), words.next()) else { return self };
-        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
-        SeenTask { attempts, version, is_claimed: token != "-", why: why.to_owned(), ..self }
-    }
-}
-
-/// Parses a score. A server writes a whole number, unless another program has set the score.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
-fn micros(score: &str) -> Option<u64> {
-    score.parse().ok().or_else(|| score.parse::<f64>().ok().map(|score| score as u64))
-}
-
-fn int(value: &Value) -> Option<i64> {
-    if let Value::Int(n) = value { Some(*n) } else { None }
-}
-
-fn whole(value: &Value) -> Option<u64> {
-    u64::try_from(int(value)?).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list(items: &[Value]) -> Value {
-        Value::List(items.to_vec())
-    }
-
-    fn text(s: &str) -> Value {
-        Value::Text(s.into())
-    }
-
-    #[test]
-    fn replies_are_read() {
-        let waited = Duration::from_micros(9);
-        let claimed = Claimed { fence: 7, id: "a".into(), attempt: 2, body: b"b".to_vec(), waited };
-        let reply = list(&[Value::Int(1), text("7"), text("a"), Value::Int(2), text("b"), Value::Int(9)]);
-        assert_eq!(ClaimReply::read(&reply), Some(ClaimReply::Task(claimed)));
-        let nothing = |ms| ClaimReply::read(&list(&[Value::Int(0), Value::Int(ms), Value::Int(0)]));
-        assert_eq!(nothing(-1), Some(ClaimReply::Nothing(None)));
-        assert_eq!(nothing(5), Some(ClaimReply::Nothing(Some(Duration::from_millis(5)))));
-        let each = list(&[Value::Int(1), Value::Int(3), Value::Int(0)]);
-        assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
-        assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
-        let task = list(&[text("a"), text("12"), text("0 1 0 0 - "), text("b")]);
-        let one = |seen_at| {
-            let (id, body, why) = ("a".to_owned(), b"b".to_vec(), String::new());
-            Some(vec![SeenTask { id, body, due_at: 12, seen_at, attempts: 0, version: 1, is_claimed: false, why }])
-        };
-        assert_eq!(Vec::<SeenTask>::read(&list(&[text("99"), task.clone()])), one(99));
-        assert_eq!(Vec::<SeenTask>::read(&list(&[task])), one(0));
-        assert_eq!((u64::read(&Value::Int(3)), u64::read(&Value::Int(-1))), (Some(3), None));
-        for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
-            assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");
-            assert_eq!(PushReply::read(&odd), None, "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn states_are_read_and_others_count_as_new() {
-        let seen = |state: &str| SeenTask::read(&list(&[text("a"), text("12"), text(state), text("b")]), 99).unwrap();
-        let task = seen("3 2 0 17 0af:host two words");
-        assert_eq!((task.attempts, task.version, task.is_claimed, task.why.as_str()), (3, 2, true, "two words"));
-        let new = seen("0 1 0 0 - ");
-        assert_eq!((new.attempts, new.version, new.is_claimed, new.why.as_str()), (0, 1, false, ""));
-        for odd in ["", "x", "1 2 3", "1 2 3 4 t", "-1 2 3 4 t w"] {
-            assert_eq!(seen(odd), new, "{odd}");
-        }
-    }
-
     #[test]
     fn the_first_end_of_a_claim_that_was_said_or_sent_stays() {
-        let claim = || Claim::new(TaskQueue::new("", "q").unwrap(), "a".into(), 5);
+        let limit = DeadLimit { most: 5, age: None };
+        let claim = || Claim::new(TaskQueue::new("", "q").unwrap(), "a".into(), limit);
         let sent = |claim: &Claim| {
             let (id, next) = (LockId::from_server("t"), super::super::Next::Anybody);
             claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next }).call.args()
@@ -425,10 +297,10 @@ mod tests {
         let (claim, unsaid) = (claim(), claim());
         assert!(claim.end(Ending::Retry(Duration::from_millis(3), "boom".into())));
         assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(&claim), ["t", "retry", "3000", "boom", "5", "a"]);
-        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
+        assert_eq!(sent(&claim), ["t", "retry", "3000", "boom", "5", "", "a"]);
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "", "a"]);
         unsaid.given_up_by(Ending::Again(Duration::ZERO));
         assert!(!unsaid.end(Ending::Done));
-        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "", "a"]);
     }
 }

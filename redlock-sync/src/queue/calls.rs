@@ -14,10 +14,11 @@ use crate::error::Error;
 use crate::key::TaskQueue;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Reply, Vote};
-use crate::protocol::task_queue::{NewTask, PushReply, SeenTask};
+use crate::protocol::task_queue::NewTask;
+use crate::protocol::task_replies::{PushReply, SeenTask};
 
 /// The most tasks and bytes of one call. A server handles no other call meanwhile.
-const BATCH: usize = 100;
+pub(super) const BATCH: u8 = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// The most tasks that one call shows or pops.
 const MOST_SHOWN: usize = 1000;
@@ -25,7 +26,7 @@ const MOST_SHOWN: usize = 1000;
 /// # Pushing
 impl Queue {
     /// Puts one task into the queue, and returns what that did. Tasks that are due at the same time are claimed in the
-    /// order of their pushes. That does not hold if their times were set by [`Task::at`].
+    /// order of their pushes, by the server's clock.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused the push, such as for lack of
@@ -95,7 +96,7 @@ fn batch(tasks: &[Task]) -> &[Task] {
         bytes += task.body.len();
         Some(task.if_queued) == policy && bytes <= BATCH_BYTES
     };
-    let len = tasks.iter().take(BATCH).take_while(fits).count().max(1);
+    let len = tasks.iter().take(BATCH.into()).take_while(fits).count().max(1);
     tasks.get(..len).unwrap_or(tasks)
 }
 
@@ -120,7 +121,7 @@ impl Queue {
     /// mails.push("welcome")?;
     /// let job = mails.claim()?;
     /// println!("UPDATE … WHERE fence <= {}", job.fencing_token()?); // no I/O
-    /// job.ack()?;
+    /// job.ack()?; // or `ack_and_claim`, in a loop
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
@@ -173,18 +174,22 @@ impl Queue {
     }
 
     pub(super) fn claim_until(&self, limit: MaxWait) -> Result<Option<Job>, Error> {
-        let tasks = self.ready()?;
+        self.ready()?;
         self.options.check(&self.client.quorum.settings)?;
+        Ok(claim(&self.claim_request()?, limit)?.map(|held| Job::new(held, self.clone())))
+    }
+
+    pub(super) fn claim_request(&self) -> Result<ClaimRequest<'_>, Error> {
+        let tasks = self.tasks()?;
         let attempts = self.options.retry.max_attempts.map_or(u64::MAX, u64::from);
-        let (client, options, keep_dead) = (&self.client, &self.options, self.keep_dead);
-        let request = ClaimRequest { client, tasks, options, attempts, keep_dead };
-        Ok(claim(&request, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
+        Ok(ClaimRequest { client: &self.client, tasks, options: &self.options, attempts, limit: self.dead_limit })
     }
 
     /// Starts this number of threads, which claim tasks and call `handler` with each job.
     ///
     /// With more threads, more tasks run at the same time. While a thread works, it has a renewal thread beside it. A
-    /// thread claims a task only when it is free.
+    /// thread claims a task only when it is free. It sends that claim together with the end of its job, as
+    /// [`ack_and_claim`](Job::ack_and_claim) does.
     ///
     /// # Errors
     /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and `Config` for zero
@@ -218,10 +223,10 @@ impl Queue {
     }
 
     /// Removes up to `most` due tasks, at most 1000, and returns them. The server keeps no copy, so each task is
-    /// handled **at most once**. One call returns up to 64 KiB of bodies, or one body that is larger. So call it until
-    /// it returns no task. If a claim has run out, its task is due too. If the body of a task is missing, the task dies
-    /// and is not returned. If the reply is lost, its tasks are lost. The client then repeats the request, which
-    /// removes other tasks.
+    /// handled **at most once**. A paused queue returns none. One call returns up to 64 KiB of bodies, or one body that
+    /// is larger. So call it until it returns no task. If a claim has run out, its task is due too. If the body of a
+    /// task is missing, the task dies and is not returned. If the reply is lost, its tasks are lost. The client then
+    /// repeats the request, which removes other tasks.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable). Tasks may then be removed without being returned
@@ -236,7 +241,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        self.entries("pop", most, |tasks, most| tasks.pop(most, self.keep_dead))
+        self.entries("pop", most, |tasks, most| tasks.pop(most, self.dead_limit))
     }
 }
 
@@ -291,9 +296,11 @@ impl Queue {
     ) -> Result<u64, Error> {
         // Tasks that die meanwhile are added at the end. Without this limit, a worker that fails all tasks could keep
         // the loop going for ever.
-        let (most, dead, mut total) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
+        let (dead, mut total) = (self.dead_len()?, 0);
         while total < dead {
-            let Some(done @ 1..) = self.ask(op, |tasks| call(tasks, most.min(dead - total)))? else { break };
+            let Some(done @ 1..) = self.ask(op, |tasks| call(tasks, u64::from(BATCH).min(dead - total)))? else {
+                break;
+            };
             total += done;
         }
         Ok(total)

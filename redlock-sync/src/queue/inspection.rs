@@ -1,6 +1,7 @@
 //! Shows the tasks of a queue, and removes or revives them.
 
 use super::Queue;
+use super::calls::BATCH;
 use super::task::Entry;
 use crate::error::Error;
 use crate::key::TaskQueue;
@@ -134,7 +135,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn remove(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
+        Ok(self.ask("remove", |tasks| tasks.remove(id))?.is_some())
     }
 
     /// Removes a task, unless a claim, its renewal or its end, or a push has changed it since it was read. Returns
@@ -153,7 +154,90 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
-        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.version())))?.is_some())
+        Ok(self.ask("remove", |tasks| tasks.remove_if(&seen.0))?.is_some())
+    }
+
+    /// Removes all tasks that no claimant has, in requests of 100 tasks: those that are due, and those that are not due
+    /// yet. Returns how many tasks it removed. Claimed tasks go on, and dead tasks stay
+    /// ([`purge_dead`](Queue::purge_dead)). A task that is pushed during the call may stay too.
+    ///
+    /// # Errors
+    /// The errors of [`peek`](Queue::peek). After an error, some tasks may be removed.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push_all(["welcome ann", "welcome bob"])?;
+    /// assert_eq!(mails.clear()?, 2);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn clear(&self) -> Result<u64, Error> {
+        // Without this limit, a program that pushes all the time could keep the loop going for ever.
+        let (all, mut removed, mut kept) = (self.len()?, 0, 0);
+        while removed + kept < all {
+            let Some(cleared) = self.ask("clear", |tasks| tasks.clear(BATCH.into(), kept))? else { break };
+            (removed, kept) = (removed + cleared.removed, kept + cleared.kept);
+            if cleared.is_all {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Pauses the queue for all clients: no task is claimed or popped until [`resume`](Queue::resume). Jobs that run go
+    /// on and can end, and pushes are accepted. A thread that waits for a task goes on waiting. Returns whether the
+    /// queue was not paused before.
+    ///
+    /// # Errors
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the queue may be paused.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.pause()?;
+    /// assert!(mails.try_claim()?.is_none());
+    /// mails.resume()?;
+    /// assert!(mails.try_claim()?.is_some());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn pause(&self) -> Result<bool, Error> {
+        Ok(self.ask("pause", |tasks| tasks.pause(true))? == Some(1))
+    }
+
+    /// Ends the pause of the queue, and wakes a thread that waits for a task. Returns whether the queue was paused.
+    ///
+    /// # Errors
+    /// The errors of [`peek`](Queue::peek). After `Unavailable`, the pause may have ended.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// assert!(!mails.resume()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn resume(&self) -> Result<bool, Error> {
+        Ok(self.ask("resume", |tasks| tasks.pause(false))? == Some(1))
+    }
+
+    /// Returns whether the queue is paused.
+    ///
+    /// # Errors
+    /// The errors of [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.pause()?;
+    /// assert!(mails.is_paused()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_paused(&self) -> Result<bool, Error> {
+        Ok(self.ask("ask for a pause of", TaskQueue::is_paused)? == Some(1))
     }
 
     /// Queues a dead task again. It is due now, and its attempts start anew. Returns whether there was a dead task with

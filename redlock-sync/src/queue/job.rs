@@ -5,13 +5,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Queue;
 use super::task::{check_due, limited};
-use crate::acquire::claim::HeldTask;
+use crate::acquire::claim::{HeldTask, end_and_claim};
 use crate::error::{Error, LostReason};
 use crate::lease::Lease;
 use crate::observer::Event;
-use crate::options::Retry;
-use crate::protocol::task_queue::{Claim, Claimed, Due, Ending};
+use crate::protocol::task_queue::{Claim, Due, Ending};
+use crate::protocol::task_replies::Claimed;
 
 /// The most bytes of an error that the server keeps.
 const MAX_ERROR_LEN: usize = 200;
@@ -41,13 +42,13 @@ pub struct Job {
     lease: Lease,
     claim: Arc<Claim>,
     task: Claimed,
-    retry: Retry,
+    queue: Queue,
 }
 
 impl Job {
-    pub(super) fn new(held: HeldTask, retry: Retry) -> Job {
+    pub(super) fn new(held: HeldTask, queue: Queue) -> Job {
         let HeldTask { lease, claim, task } = held;
-        let job = Job { lease, claim, task, retry };
+        let job = Job { lease, claim, task, queue };
         // A claim that the client gives up counts as a failed attempt. Otherwise the task of a handler that hangs
         // whenever its process stops would have more attempts than others.
         job.claim.given_up_by(job.failed(Some(Duration::ZERO), &"the client gave the claim up"));
@@ -66,7 +67,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.task.body
+        self.task.body()
     }
 
     /// Returns the id of the task. The id of the claim is [`Lease::id`].
@@ -81,7 +82,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.task.id
+        self.task.id()
     }
 
     /// Returns the number of this claim of the task, counted from 1. Every claim counts, also that of a process that
@@ -144,6 +145,39 @@ impl Job {
     /// ```
     pub fn ack(self) -> Result<(), Error> {
         self.end(Ending::Done)
+    }
+
+    /// Ends the claim like [`ack`](Job::ack), and claims the next task of the queue, in one round trip. Returns `None`
+    /// if no task was due, or if none could be claimed. Then call [`claim`](crate::Queue::claim), which waits for a
+    /// task and says what is wrong. Begin the work on the new job at once.
+    ///
+    /// # Errors
+    /// The errors of [`ack`](Job::ack). Nothing is claimed after an error: if a task was claimed, it is given back, and
+    /// its attempt does not count.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push_all(["welcome ann", "welcome bob"])?;
+    /// let mut next = Some(mails.claim()?);
+    /// while let Some(job) = next {
+    ///     println!("send {:?}", job.body());
+    ///     next = job.ack_and_claim()?;
+    /// }
+    /// assert_eq!(mails.len()?, 0);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
+    pub fn ack_and_claim(self) -> Result<Option<Job>, Error> {
+        let (ended, next) = self.end_and_claim(Ending::Done);
+        match (ended, next) {
+            (Ok(()), next) => Ok(next),
+            (Err(error), next) => {
+                next.into_iter().for_each(Job::give_back);
+                Err(error)
+            }
+        }
     }
 
     /// Ends the claim because the attempt failed. The task is due again after the pause of the queue's
@@ -238,7 +272,21 @@ impl Job {
     pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
         let verdict = ending.name();
         let is_stored = self.claim.end(ending);
-        let outcome = self.lease.release().map_err(|error| match error.lost_reason() {
+        self.ended(verdict, is_stored, self.lease.release())
+    }
+
+    /// Ends the claim, and claims the next task. Returns how the claim has ended, and the next job, if there is one.
+    pub(super) fn end_and_claim(self, ending: Ending) -> (Result<(), Error>, Option<Job>) {
+        let Ok(request) = self.queue.claim_request() else { return (self.end(ending), None) };
+        let verdict = ending.name();
+        let is_stored = self.claim.end(ending);
+        let (outcome, held) = end_and_claim(&self.lease, &request);
+        (self.ended(verdict, is_stored, outcome), held.map(|held| Job::new(held, self.queue.clone())))
+    }
+
+    /// The result of the end of the claim, for the caller and for observers.
+    fn ended(&self, verdict: &'static str, is_stored: bool, outcome: Result<(), Error>) -> Result<(), Error> {
+        let outcome = outcome.map_err(|error| match error.lost_reason() {
             // `unlock_all` has given the claim up meanwhile. It sends this ending.
             Some(LostReason::Revoked) if is_stored => self.inner().unconfirmed(None),
             _ => error,
@@ -255,7 +303,7 @@ impl Job {
         let observers = self.lease.observers();
         if observers.are_there() {
             let queue = &*self.inner().options.label;
-            let Claimed { id, attempt, waited, .. } = &self.task;
+            let (id, Claimed { attempt, waited, .. }) = (self.task.id(), &self.task);
             let ran = self.lease.held_for();
             observers.notify(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
         }
@@ -263,10 +311,11 @@ impl Job {
 
     /// How a failed attempt ends: with a retry, or with the death of the task after the last attempt.
     pub(super) fn failed(&self, pause: Option<Duration>, why: &dyn fmt::Display) -> Ending {
-        if self.retry.is_exhausted(self.task.attempt) {
+        let retry = &self.queue.options.retry;
+        if retry.is_exhausted(self.task.attempt) {
             return Ending::Dead(truncated(why));
         }
-        let pause = pause.unwrap_or_else(|| self.retry.pause(self.task.attempt, fastrand::f64()));
+        let pause = pause.unwrap_or_else(|| retry.pause(self.task.attempt, fastrand::f64()));
         Ending::Retry(limited(pause), truncated(why))
     }
 }
@@ -301,7 +350,7 @@ impl Drop for Job {
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
-            .field("id", &self.task.id)
+            .field("id", &self.task.id())
             .field("attempt", &self.task.attempt)
             .field("lease", &self.lease)
             .finish_non_exhaustive()

@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::TaskQueue;
 use crate::options::{LockOptions, Retry};
+use crate::protocol::task_queue::DeadLimit;
 
 /// A queue of tasks on one server. Each task is due at once or later. [`Redlock::queue`](crate::Redlock::queue) makes
 /// it.
@@ -64,7 +65,7 @@ pub struct Queue {
     options: Arc<LockOptions>,
     max_len: Option<u64>,
     max_body: usize,
-    keep_dead: u64,
+    dead_limit: DeadLimit,
 }
 
 /// Returns `Config` on a client of several nodes.
@@ -90,7 +91,7 @@ impl Queue {
             options: Arc::new(LockOptions { retry, ..options.clone() }),
             max_len: None,
             max_body: 512 * 1024,
-            keep_dead: 10_000,
+            dead_limit: DeadLimit { most: 10_000, age: None },
         }
     }
 
@@ -232,7 +233,7 @@ impl Queue {
 
     /// Sets how many dead tasks the server keeps; default 10 000. If one more task dies, the server drops the task that
     /// has been dead for longest. With a larger number, [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all)
-    /// reach further back. With a smaller number, less memory is used. Zero keeps none.
+    /// reach further back. With a smaller number, less memory is used: dead tasks keep their bodies. Zero keeps none.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead(100);
@@ -240,7 +241,24 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn keep_dead(mut self, tasks: u64) -> Queue {
-        self.keep_dead = tasks;
+        self.dead_limit.most = tasks;
+        self
+    }
+
+    /// Sets for how long the server keeps a dead task; default: no limit. The server drops older ones when a task dies,
+    /// and when a claim of this handle finds no due task, ten at a time. So they stay while no client claims. With a
+    /// longer time, [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all) reach further back. With a shorter
+    /// time, less memory is used.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let month = Duration::from_secs(30 * 86_400);
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead_for(month);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keep_dead_for(mut self, age: Duration) -> Queue {
+        self.dead_limit.age = Some(age);
         self
     }
 }

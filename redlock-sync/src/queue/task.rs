@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
 use crate::names::escaped;
-use crate::protocol::task_queue::{Due, NewTask, SeenTask};
+use crate::protocol::task_queue::{Due, NewTask};
+use crate::protocol::task_replies::SeenTask;
 use crate::token::random_part;
 
 /// The longest id, in bytes.
@@ -289,7 +290,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.0.id
+        self.0.id()
     }
 
     /// Returns the body of the task.
@@ -304,7 +305,7 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.0.body
+        self.0.body()
     }
 
     /// Returns the time from the reading of the task until it is due, or zero if it was due. If the task is claimed,
@@ -393,11 +394,6 @@ impl Entry {
     #[must_use]
     pub fn why(&self) -> &str {
         &self.0.why
-    }
-
-    /// The time and version that `remove_if` compares.
-    pub(super) fn version(&self) -> (u64, u64) {
-        (self.0.due_at, self.0.version)
     }
 }
 

@@ -55,7 +55,8 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 
 /// Threads of this process that handle the tasks of a queue. [`Queue::worker`] makes a `Worker`.
 ///
-/// Each thread claims a task, calls the handler, and ends the claim by the value that the handler returns. If the
+/// Each thread claims a task, calls the handler, and ends the claim by the value that the handler returns. In the same
+/// round trip, it claims its next task. If the
 /// handler panics, that counts as a [`Retry`](Verdict::Retry) with the panic's text. One thread at a time waits for a
 /// task. While the server does not answer, refuses for the moment, or is a replica, the threads try again a few times a
 /// second. Other errors, such as [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. If
@@ -207,18 +208,22 @@ impl Drop for ThreadCount {
 
 impl WorkerInner {
     fn run(&self) {
+        let mut next = None;
         loop {
-            let turn = self.turn.lock();
-            let claimed = self.queue.claim_until(MaxWait::Forever);
-            drop(turn);
+            let claimed = next.take().map_or_else(|| self.wait_for_task(), |job| Ok(Some(job)));
             match claimed {
-                Ok(Some(job)) if self.begin(&job) => self.handle(job),
+                Ok(Some(job)) if self.begin(&job) => next = self.handle(job),
                 // The worker was stopped while the claim was under way.
                 Ok(Some(job)) => job.give_back(),
                 Ok(None) => {}
                 Err(error) => return self.stop(Some(error)),
             }
         }
+    }
+
+    fn wait_for_task(&self) -> Result<Option<Job>, Error> {
+        let _turn = self.turn.lock();
+        self.queue.claim_until(MaxWait::Forever)
     }
 
     /// Ends the worker: on request, or because of the first error. Each other thread then ends by `Cancelled`.
@@ -249,19 +254,22 @@ impl WorkerInner {
         !state.is_stopped
     }
 
-    fn handle(&self, job: Job) {
+    /// Handles a job, and returns the next one, if there is one. A worker that was stopped claims no other.
+    fn handle(&self, job: Job) -> Option<Job> {
         let inner = Arc::clone(job.inner());
         let ending = match caught(|| (self.handler)(&job)) {
             Ok(verdict) => ending(&job, verdict),
             Err(panic) => job.failed(None, &format!("the handler panicked: {panic}")),
         };
-        let outcome = job.end(ending);
+        let (outcome, next) =
+            if self.state.lock().is_stopped { (job.end(ending), None) } else { job.end_and_claim(ending) };
         self.state.lock().working.retain(|other| !Arc::ptr_eq(other, &inner));
         match outcome {
             // A loss has been logged when it was noticed.
             Ok(()) | Err(Error::Lost { .. } | Error::Closed) => {}
             Err(error) => log::warn!("the end of a job may not have been recorded: {error}"),
         }
+        next
     }
 
     /// Waits until all threads have ended, or until `until`. Returns `Closed` in a forked child: it has none of the

@@ -163,6 +163,17 @@ impl Quorum {
         self.nodes.quick_calls(&calls, by, self.need()).into_iter().map(ballot).collect()
     }
 
+    /// Makes a round of a release, and one of another call behind it, in one packet.
+    pub(crate) fn round_of_two<R: Reply>(
+        &self,
+        release: &TypedCall<Released>,
+        then: &TypedCall<R>,
+        by: Tick,
+    ) -> (Ballot<Released>, Ballot<R>) {
+        let (released, answered) = self.nodes.two_calls(&release.call, &then.call, by);
+        (self.judged(release, by, released), self.judged(then, by, answered))
+    }
+
     /// Sends a release to all nodes without waiting for the replies. `tell` gets them later, on a thread that must
     /// neither wait nor send.
     pub(crate) fn post<R: Reply>(&self, call: &TypedCall<R>, tell: impl FnOnce(Ballot<R>) + Send + 'static) {

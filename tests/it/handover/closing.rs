@@ -296,7 +296,7 @@ fn a_shutdown_gives_up_what_is_left() {
             locks.mutex("more").try_lock().and_then(MutexGuard::unlock).is_err()
         });
         let ended = locks.shutdown(ms(20)).unwrap();
-        assert_eq!(ended.given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q:due"]);
+        assert_eq!(ended.given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q2:due"]);
         assert_eq!(first.join().unwrap(), Ok(Ended::default()));
         assert_eq!(held[0].check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
         assert!(several.check().unwrap_err().is_lost() && permit.check().unwrap_err().is_lost());

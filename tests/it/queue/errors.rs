@@ -12,7 +12,7 @@ fn open(url: &str) -> Redlock {
 /// Asserts that the error has these words followed by the queue's name, and the node's address if there is one.
 fn check(error: &Error, words: &str, address: Option<&str>) {
     let text = error.to_string();
-    assert!(text.contains(&format!("{words} `shop:mails`")) && !text.contains("q:"), "{text}");
+    assert!(text.contains(&format!("{words} `shop:mails`")) && !text.contains("q2:"), "{text}");
     assert!(address.is_none_or(|address| text.contains(&format!("node 1 ({address})"))), "{text}");
 }
 
@@ -53,16 +53,16 @@ fn errors_name_the_queue_and_not_a_key() {
     proxy.on_each("finish", Act::Error("OOM command not allowed".into()));
     check(&second.ack().unwrap_err(), "the end of a claim in queue", Some(&address));
     proxy.heal();
-    server.del("{shop:mails}:q:meta");
-    server.set("{shop:mails}:q:meta", "x");
+    server.del("{shop:mails}:q2:tasks");
+    server.set("{shop:mails}:q2:tasks", "x");
     // Here the key is what the user has to look at.
     for (op, error) in [("release", wrong.ack().unwrap_err()), ("push", mails.push("e").unwrap_err())] {
         let told = error.to_string();
-        let is_named = told.contains("node 1") && told.contains("(the key `{shop:mails}:q:meta`)");
+        let is_named = told.contains("node 1") && told.contains("(the key `{shop:mails}:q2:tasks`)");
         assert!(told.starts_with(&format!("failed to {op} in queue `shop:mails`")) && is_named, "{told}");
     }
     drop(first);
-    for odd in ["", "a}b", "{a}::q:due", &"x".repeat(2000)] {
+    for odd in ["", "a}b", "{a}::q2:due", &"x".repeat(2000)] {
         let text = open(&server.url()).queue(odd).push("e").unwrap_err().to_string();
         assert!(text.contains("queue") && !text.contains("a lock needs") && !text.starts_with("lock"), "{text}");
     }

@@ -263,7 +263,7 @@ fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
     let waiting = locks.queue("other");
     thread::scope(|scope| {
         let waits = scope.spawn(move || waiting.claim().map(drop));
-        let stands = || server.keys().contains(&"{other}:q:waits".to_owned());
+        let stands = || server.keys().contains(&"{other}:q2:waits".to_owned());
         eventually("another thread waits", SOON, stands);
         assert_eq!(locks.close().unwrap().given_up.len(), 1);
         assert_eq!(waits.join().unwrap(), Err(Error::Closed));

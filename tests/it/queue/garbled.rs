@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_sync::{Error, IfQueued, Queue, Task};
 use redlock_tests::Server;
 
-use super::rig::{ask, ms, queue, server_time, task};
+use super::rig::{ask, ms, place, queue, server_time, task};
 
 type Operation = (&'static str, fn(&Queue, redlock_sync::Job) -> Result<(), Error>);
 
@@ -28,7 +28,7 @@ fn queue_fault_15_damaged_entries_fail_no_call() {
     let server = Server::start();
     let mails = queue(&server.url());
     for is_over in [false, true] {
-        for part in ["meta", "body", "claims"] {
+        for part in ["s:", "b:", "claims"] {
             for damage in [None, Some(""), Some("9 9 9 9"), Some("\u{1} garbage")] {
                 for (name, operation) in OPERATIONS {
                     server.ask::<()>(&redis::cmd("FLUSHALL"));
@@ -38,13 +38,16 @@ fn queue_fault_15_damaged_entries_fail_no_call() {
                         panic!("{name} with {part} = {damage:?}, over {is_over}: {due:?} at {:?}", server_time(&server))
                     });
                     if is_over {
-                        ask::<()>(&server, "ZADD", "due", &["1", "a"]);
+                        ask::<()>(&server, "ZADD", "due", &["1", &place(&server, "a")]);
                     }
                     let lease: &redlock_sync::Lease = &job;
-                    let field = if part == "claims" { lease.id().as_str().to_owned() } else { "a".to_owned() };
+                    let (key, field) = match part {
+                        "claims" => ("claims", lease.id().as_str().to_owned()),
+                        of_task => ("tasks", format!("{of_task}a")),
+                    };
                     match damage {
-                        None => ask::<()>(&server, "HDEL", part, &[&field]),
-                        Some(text) => ask::<()>(&server, "HSET", part, &[&field, text]),
+                        None => ask::<()>(&server, "HDEL", key, &[&field]),
+                        Some(text) => ask::<()>(&server, "HSET", key, &[&field, text]),
                     }
                     let outcome = operation(&mails, job);
                     let is_fine = matches!(outcome, Ok(()) | Err(Error::Lost { .. }));
@@ -60,7 +63,7 @@ fn a_task_without_state_is_run_as_a_new_one() {
     let server = Server::start();
     let mails = queue(&server.url());
     mails.push(task("a")).unwrap();
-    ask::<()>(&server, "HSET", "meta", &["a", "nonsense"]);
+    ask::<()>(&server, "HSET", "tasks", &["s:a", "nonsense"]);
     let job = mails.try_claim().unwrap().unwrap();
     assert_eq!((job.body(), job.attempt()), (&b"body of a"[..], 1));
     job.ack().unwrap();

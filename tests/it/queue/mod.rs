@@ -5,6 +5,7 @@
 //!    API.
 //! 3. `faults`, `failover`: the cases under "Queues of tasks" in the guarantees, by number. `garbled`: entries damaged
 //!    by hand. `types`: keys of another type.
+//!    `pair`: the end of a job and the next claim in one packet.
 //! 4. `model`: random operations against a reference model.
 //! 5. `processes`: worker processes that are killed repeatedly. `together`, `crowd`: processes or threads that call all
 //!    operations at once.
@@ -19,6 +20,7 @@ mod faults;
 mod garbled;
 mod model;
 mod outages;
+mod pair;
 mod processes;
 mod rig;
 mod together;

@@ -298,20 +298,28 @@ impl Run {
 
     /// Asserts that each key on the server has the expected content.
     fn compare(&self) {
-        let keys = |part| -> BTreeSet<String> { ask(&self.server, "HKEYS", part, &[]) };
+        let fields: Vec<String> = ask(&self.server, "HKEYS", "tasks", &[]);
+        let of = |prefix| -> BTreeSet<String> {
+            fields.iter().filter_map(|field| field.strip_prefix(prefix)).map(str::to_owned).collect()
+        };
         let queued: BTreeSet<String> = self.queued.keys().map(|id| (*id).to_owned()).collect();
         let dead: BTreeSet<String> = self.dead.iter().map(|id| (*id).to_owned()).collect();
         let all: BTreeSet<String> = queued.union(&dead).cloned().collect();
-        self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "due", &["0", "-1"]) == queued, "the tasks");
-        self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "dead", &["0", "-1"]) == dead, "the dead");
+        let places = |set| -> BTreeSet<String> {
+            let places: Vec<String> = ask(&self.server, "ZRANGE", set, &["0", "-1"]);
+            places.into_iter().map(|place| place[16..].to_owned()).collect()
+        };
+        self.check(places("due") == queued, "the tasks");
+        self.check(places("dead") == dead, "the dead");
         // A task that was never claimed can lack a state.
-        self.check(keys("body") == all && keys("meta").is_subset(&all), "bodies and states");
+        self.check(of("b:") == all && of("s:").is_subset(&all), "bodies and states");
+        let replaced = self.queued.iter().filter(|(_, task)| task.next.is_some()).map(|(id, _)| (*id).to_owned());
+        self.check(of("n:") == replaced.collect(), "bodies that replace others");
         let claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
-        let claims: BTreeSet<(String, String)> = claims.into_iter().collect();
+        let claims: BTreeSet<(String, String)> =
+            claims.into_iter().map(|(token, place)| (token, place[16..].to_owned())).collect();
         let held = |(id, task): (&&str, &Expected)| Some((token(task.claim.as_ref()?), (*id).to_owned()));
-        let behind = |task: &Expected| Some((token(task.claim.as_ref()?) + " next", task.next.clone()?));
-        let expected = self.queued.iter().filter_map(held).chain(self.queued.values().filter_map(behind));
-        let expected: BTreeSet<_> = expected.collect();
+        let expected: BTreeSet<_> = self.queued.iter().filter_map(held).collect();
         self.check(claims == expected, &format!("the claims {claims:?}, {expected:?}"));
     }
 

@@ -29,7 +29,13 @@ pub(super) fn task(id: &str) -> Task {
 }
 
 pub(super) fn key(part: &str) -> String {
-    format!("{{q}}:q:{part}")
+    format!("{{q}}:q2:{part}")
+}
+
+/// The member of a task in the sorted set of tasks that are due.
+pub(super) fn place(server: &Server, id: &str) -> String {
+    let text: String = ask(server, "HGET", "tasks", &[&format!("b:{id}")]);
+    format!("{}{id}", &text[..16])
 }
 
 /// Sends one command for a key of the queue. `rest` follows the key.
@@ -39,13 +45,13 @@ pub(super) fn ask<T: FromRedisValue>(server: &Server, name: &str, part: &str, re
 
 /// The fields of a claimed task's state: attempts, version, again, fence, token, why.
 pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
-    let state: Option<String> = ask(server, "HGET", "meta", &[id]);
+    let state: Option<String> = ask(server, "HGET", "tasks", &[&format!("s:{id}")]);
     state.map(|state| state.splitn(6, ' ').map(str::to_owned).collect())
 }
 
 /// Asserts that only the fence counter and waits are left.
 pub(super) fn assert_empty(server: &Server) {
-    let has_end = |key: &String| key.ends_with(":q:fence") || key.ends_with(":q:waits");
+    let has_end = |key: &String| key.ends_with(":q2:fence") || key.ends_with(":q2:waits");
     let left: Vec<String> = server.keys().into_iter().filter(|key| !has_end(key)).collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -8,7 +8,7 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::{SOON, ms, open};
 
-const PARTS: [&str; 7] = ["due", "body", "meta", "claims", "dead", "waits", "fence"];
+const PARTS: [&str; 6] = ["due", "tasks", "claims", "dead", "waits", "fence"];
 const LEASE: u64 = 60_000;
 
 /// A queue with a dead task, a claimed one, and two that are due.
@@ -21,46 +21,45 @@ type Prepare = fn(&Case);
 type Run = fn(&mut Case) -> Result<(), Error>;
 
 /// Calls, the keys that each call uses, and what happens before the call.
-const CALLS: [(&str, &[&str], Prepare, Run); 23] = [
-    ("push, a new task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
-    ("push, later", &["due", "body", "meta", "waits"], no, |case| {
-        case.mails.push(task("new").after(ms(LEASE))).map(drop)
-    }),
-    ("push, a queued task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("due")).map(drop)),
-    ("push, a dead task", &["due", "body", "meta", "dead", "waits"], no, |case| {
-        case.mails.push(task("dead")).map(drop)
-    }),
-    ("push, several", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| {
+const CALLS: [(&str, &[&str], Prepare, Run); 26] = [
+    ("push, a new task", &["due", "tasks", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
+    ("push, later", &["due", "tasks", "waits"], no, |case| case.mails.push(task("new").after(ms(LEASE))).map(drop)),
+    ("push, a queued task", &["due", "tasks", "dead", "waits"], no, |case| case.mails.push(task("due")).map(drop)),
+    ("push, a dead task", &["due", "tasks", "dead", "waits"], no, |case| case.mails.push(task("dead")).map(drop)),
+    ("push, several", &["due", "tasks", "dead", "waits"], no, |case| {
         case.mails.push_all(["claimed", "new"].map(task)).map(drop)
     }),
-    ("push, replacing", &["due", "body", "meta", "claims", "waits"], no, |case| {
+    ("push, replacing", &["due", "tasks", "dead", "waits"], no, |case| {
         case.mails.push(task("claimed").if_queued(IfQueued::Replace)).map(drop)
     }),
-    ("claim", &["due", "body", "meta", "claims", "waits", "fence"], no, |case| case.mails.try_claim().map(forget)),
-    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits", "fence"], claim_shortly, |case| {
+    ("claim", &["due", "tasks", "claims", "waits", "fence"], no, |case| case.mails.try_claim().map(forget)),
+    ("claim, a claim is over", &["due", "tasks", "claims", "waits", "fence"], claim_shortly, |case| {
         case.mails.try_claim().map(forget)
     }),
-    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits", "fence"], claim_shortly, |case| {
+    ("claim, a task dies", &["due", "tasks", "claims", "dead", "waits", "fence"], claim_shortly, |case| {
         case.mails.clone().retry(Retry::every(ms(1)).max_attempts(1)).try_claim().map(forget)
     }),
-    ("claim, none is due", &["due", "claims", "dead", "fence"], claim_all, |case| case.mails.try_claim().map(forget)),
-    ("claim, waiting", &["due", "claims", "dead", "waits", "fence"], claim_all, |case| {
+    ("claim, none is due", &["due", "tasks", "claims", "dead", "fence"], claim_all, |case| {
+        case.mails.try_claim().map(forget)
+    }),
+    ("claim, waiting", &["due", "tasks", "claims", "dead", "waits", "fence"], claim_all, |case| {
         case.mails.try_claim_for(ms(500)).map(forget)
     }),
-    ("ack", &["due", "body", "meta", "claims"], no, |case| case.job.take().unwrap().ack()),
-    ("ack, pushed again", &["due", "body", "meta", "claims", "waits"], push_again, |case| {
-        case.job.take().unwrap().ack()
-    }),
-    ("retry", &["due", "meta", "claims", "waits"], no, |case| case.job.take().unwrap().retry("later")),
-    ("fail", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| case.job.take().unwrap().fail("never")),
-    ("extend", &["due", "meta"], no, |case| case.job.as_ref().unwrap().extend(ms(2 * LEASE))),
-    ("pop", &["due", "body", "meta", "claims", "dead"], no, |case| case.mails.pop_due(2).map(drop)),
-    ("peek", &["due", "body", "meta"], no, |case| case.mails.peek(3).map(drop)),
-    ("dead", &["body", "meta", "dead"], no, |case| case.mails.dead(3).map(drop)),
+    ("ack", &["due", "tasks", "claims"], no, |case| case.job.take().unwrap().ack()),
+    ("ack, pushed again", &["due", "tasks", "claims", "waits"], push_again, |case| case.job.take().unwrap().ack()),
+    ("retry", &["due", "tasks", "claims", "waits"], no, |case| case.job.take().unwrap().retry("later")),
+    ("fail", &["due", "tasks", "claims", "dead", "waits"], no, |case| case.job.take().unwrap().fail("never")),
+    ("extend", &["due", "tasks"], no, |case| case.job.as_ref().unwrap().extend(ms(2 * LEASE))),
+    ("pop", &["due", "tasks", "claims", "dead"], no, |case| case.mails.pop_due(2).map(drop)),
+    ("peek", &["due", "tasks"], no, |case| case.mails.peek(3).map(drop)),
+    ("dead", &["tasks", "dead"], no, |case| case.mails.dead(3).map(drop)),
     ("len", &["due", "dead"], no, |case| case.mails.len().and(case.mails.dead_len()).map(drop)),
-    ("remove", &["due", "body", "meta", "claims", "dead"], no, |case| case.mails.remove("claimed").map(drop)),
-    ("revive", &["due", "meta", "dead", "waits"], no, |case| case.mails.revive_all().map(drop)),
-    ("purge", &["body", "meta", "dead"], no, |case| case.mails.purge_dead().map(drop)),
+    ("remove", &["due", "tasks", "claims", "dead"], no, |case| case.mails.remove("claimed").map(drop)),
+    ("clear", &["due", "tasks", "claims"], no, |case| case.mails.clear().map(drop)),
+    ("pause", &["tasks", "waits"], no, |case| case.mails.pause().map(drop)),
+    ("resume", &["tasks", "waits"], no, |case| case.mails.resume().map(drop)),
+    ("revive", &["due", "tasks", "dead", "waits"], no, |case| case.mails.revive_all().map(drop)),
+    ("purge", &["tasks", "dead"], no, |case| case.mails.purge_dead().map(drop)),
 ];
 
 fn no(_: &Case) {}
@@ -140,7 +139,7 @@ fn queue_fault_11_a_key_of_another_type_is_untouched() {
 fn one(server: &Server, (call, uses, prepare, run): (&str, &[&str], Prepare, Run), part: &str, name: &str) {
     let mut case = case(server, name);
     prepare(&case);
-    let key = format!("{{{name}}}:q:{part}");
+    let key = format!("{{{name}}}:q2:{part}");
     server.del(&key);
     server.ask::<()>(cmd("RPUSH").arg(&key).arg("x"));
     let before = contents(server, name);

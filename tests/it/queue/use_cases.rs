@@ -40,6 +40,101 @@ fn queue_use_02_many_are_pushed_and_claimed_in_order() {
     assert_empty(&server);
 }
 
+/// Nothing but the order of the pushes decides: neither the ids, nor the time at which a task was last due.
+#[test]
+fn queue_use_02_tasks_of_one_time_are_claimed_in_the_order_of_their_pushes() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let noon = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let ids = ["z", "10", "9", "a", "", "é", "Z"].map(|id| format!("{id}!"));
+    let (one_by_one, at_once) = ids.split_at(3);
+    for id in one_by_one {
+        mails.push(task(id).at(noon)).unwrap();
+    }
+    mails.push_all(at_once.iter().map(|id| task(id).at(noon))).unwrap();
+    // A push that changes a task does not move it behind others of its new time.
+    mails.push(task("9!").at(noon).if_queued(IfQueued::Replace)).unwrap();
+    let shown: Vec<String> = mails.peek(9).unwrap().iter().map(|entry| entry.id().to_owned()).collect();
+    assert_eq!(shown, ids);
+    for id in &ids {
+        let job = mails.try_claim().unwrap().unwrap();
+        assert_eq!(job.id(), id);
+        job.ack().unwrap();
+    }
+    assert_empty(&server);
+}
+
+#[test]
+fn queue_use_08_a_paused_queue_gives_no_task_until_it_is_resumed() {
+    let server = Server::start();
+    let (mails, other) = (queue(&server.url()), queue(&server.url()));
+    mails.push_all(["a", "b"].map(task)).unwrap();
+    let job = mails.claim().unwrap();
+    assert!(other.pause().unwrap() && !mails.pause().unwrap() && mails.is_paused().unwrap());
+    assert!(mails.try_claim().unwrap().is_none() && mails.pop_due(9).unwrap().is_empty());
+    // What runs goes on, and can end.
+    job.extend(SOON).unwrap();
+    job.retry_after(Duration::ZERO, "later").unwrap();
+    assert_eq!((mails.push(task("c")).unwrap(), mails.len().unwrap()), (Pushed::New, 3));
+    thread::scope(|scope| {
+        // Both processes wait, and the end of the pause wakes the first one, whose claim wakes the second.
+        let waits = [&mails, &other].map(|mails| scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap()));
+        eventually("both wait", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg(key("waits"))) == 2);
+        assert!(mails.resume().unwrap() && !mails.resume().unwrap() && !mails.is_paused().unwrap());
+        for job in waits {
+            job.join().unwrap().ack().unwrap();
+        }
+    });
+    mails.claim().unwrap().ack().unwrap();
+    assert_empty(&server);
+}
+
+#[test]
+fn queue_use_09_a_queue_is_emptied_but_for_what_runs() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    mails.push_all((0..250).map(|n| task(&n.to_string()))).unwrap();
+    mails.push(task("later").after(ms(3_600_000))).unwrap();
+    mails.claim().unwrap().fail("never").unwrap();
+    let [first, second] = [(); 2].map(|()| mails.claim().unwrap());
+    // The claim of a third one is over.
+    let over = mails.clone().lease(ms(4000)).renew(false).claim().unwrap();
+    let is_due = || mails.peek_due(1000).unwrap().iter().any(|entry| entry.id() == over.id());
+    eventually("the claim expires", SOON, is_due);
+    assert_eq!(mails.clear().unwrap(), 248);
+    assert_eq!((mails.len().unwrap(), mails.dead_len().unwrap()), (2, 1));
+    assert!(over.ack().unwrap_err().is_lost());
+    first.ack().unwrap();
+    second.retry_after(Duration::ZERO, "later").unwrap();
+    assert_eq!((mails.clear().unwrap(), mails.clear().unwrap(), mails.purge_dead().unwrap()), (1, 0, 1));
+    assert_empty(&server);
+}
+
+#[test]
+fn queue_use_10_dead_tasks_end_with_their_age() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let short = mails.clone().keep_dead_for(ms(200));
+    let die = |id: &str| {
+        mails.push(task(id)).unwrap();
+        mails.claim().unwrap().fail("never").unwrap();
+    };
+    for n in 0..25 {
+        die(&n.to_string());
+    }
+    assert_eq!(mails.dead_len().unwrap(), 25);
+    // A claim that finds no task drops ten old ones, and so does the death of a task.
+    thread::sleep(ms(250));
+    assert!(mails.try_claim().unwrap().is_none());
+    assert_eq!(mails.dead_len().unwrap(), 25, "the other handle has no limit");
+    assert!(short.try_claim().unwrap().is_none());
+    assert_eq!(mails.dead_len().unwrap(), 15);
+    short.push(task("last")).unwrap();
+    short.claim().unwrap().fail("never").unwrap();
+    let dead: Vec<String> = mails.dead(99).unwrap().iter().map(|entry| entry.id().to_owned()).collect();
+    assert!(dead.len() == 6 && dead.last().is_some_and(|id| id == "last"), "{dead:?}");
+}
+
 #[test]
 fn queue_use_03_an_id_is_queued_once() {
     let server = Server::start();

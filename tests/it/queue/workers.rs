@@ -96,9 +96,9 @@ fn an_error_that_stays_ends_a_worker() {
     let server = Server::start();
     let locks = open(&server.url());
     let worker = locks.queue("q").worker(3, |_| ()).unwrap();
-    server.set("{q}:q:due", "x");
+    server.set("{q}:q2:due", "x");
     assert!(matches!(worker.join(), Err(Error::WrongType { .. })));
-    server.del("{q}:q:due");
+    server.del("{q}:q2:due");
     let worker = locks.queue("q").worker(3, |_| ()).unwrap();
     locks.close().unwrap();
     assert_eq!(worker.join(), Err(Error::Closed));
@@ -120,7 +120,7 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
     let (mails, other) = (queue(&proxy.url()), queue(&server.url()));
     let claim = || mails.try_claim_for(SOON).unwrap().unwrap().ack().unwrap();
     let push = |id: &str| {
-        eventually("a thread waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q:waits")) == 1);
+        eventually("a thread waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q2:waits")) == 1);
         other.push(task(id)).unwrap();
     };
     thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
         second.join().unwrap();
     });
     let claims: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.name == "claim").collect();
-    // After the digest, the number of keys and the keys follow: token, lease, attempts, dead tasks, wait.
+    // After the digest, the number of keys and the keys follow: token, lease, attempts, dead tasks, their age, wait.
     let waits: Vec<_> = claims.iter().map(|claim| !claim.args[13].is_empty()).collect();
     assert_eq!(waits, [false, true, true], "{claims:?}");
 }

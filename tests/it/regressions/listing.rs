@@ -46,7 +46,7 @@ fn all_holders_of_a_lock_are_shown() {
 fn a_lock_whose_name_ends_like_a_key_of_a_queue_is_shown() {
     let server = Server::start();
     let locks = redlock_tests::open(server.url());
-    for name in ["emails:q:due", "jobs:q:daily", "emails::q:dead", "{a}b}:q:due"] {
+    for name in ["emails:q2:due", "jobs:q:daily", "emails::q2:dead", "{a}b}:q2:due"] {
         let held = locks.mutex(name).lock().unwrap();
         let shown: Vec<String> = locks.held_locks("*").unwrap().into_iter().map(|one| one.name).collect();
         assert_eq!(shown, [name]);

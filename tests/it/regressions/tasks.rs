@@ -116,7 +116,7 @@ fn what_is_left_of_an_empty_queue_ends() {
 #[test]
 fn a_push_wakes_a_client_behind_many_that_are_gone() {
     let server = Server::start();
-    let (mails, waits) = (queue(&server, "q"), "{q}:q:waits");
+    let (mails, waits) = (queue(&server, "q"), "{q}:q2:waits");
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack());
         let first = || server.ask::<Vec<(String, f64)>>(cmd("ZRANGE").arg(waits).arg(0).arg(0).arg("WITHSCORES"));
@@ -135,11 +135,11 @@ fn a_push_wakes_a_client_behind_many_that_are_gone() {
 #[test]
 fn the_wait_of_a_process_that_is_gone_ends() {
     let server = Server::start();
-    server.ask::<()>(cmd("ZADD").arg("{q}:q:waits").arg(1).arg("redlock-sync:gone/1"));
+    server.ask::<()>(cmd("ZADD").arg("{q}:q2:waits").arg(1).arg("redlock-sync:gone/1"));
     let mails = queue(&server, "q");
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack());
-        let all = || server.ask::<Vec<String>>(cmd("ZRANGE").arg("{q}:q:waits").arg(0).arg(-1));
+        let all = || server.ask::<Vec<String>>(cmd("ZRANGE").arg("{q}:q2:waits").arg(0).arg(-1));
         eventually("only the live one waits", SOON, || matches!(&all()[..], [one] if !one.contains("gone")));
         queue(&server, "q").push("welcome").unwrap();
         worker.join().unwrap().unwrap();
@@ -151,7 +151,10 @@ fn the_wait_of_a_process_that_is_gone_ends() {
 fn a_task_whose_body_is_lost_is_dead() {
     let server = Server::start();
     let mails = queue(&server, "q");
-    let lose = |ids: &[&str]| server.ask::<()>(cmd("HDEL").arg("{q}:q:body").arg(ids));
+    let lose = |ids: &[&str]| {
+        let fields: Vec<String> = ids.iter().map(|id| format!("b:{id}")).collect();
+        server.ask::<()>(cmd("HDEL").arg("{q}:q2:tasks").arg(fields));
+    };
     let are_dead = |ids: &[&str]| {
         let dead = mails.dead(9).unwrap();
         assert_eq!(dead.iter().map(Entry::id).collect::<Vec<_>>(), ids);
@@ -217,7 +220,7 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
             (seen.body(), seen.attempts()) == (b"second", 0) && seen.due_in() > LATER / 2
         });
         assert!(mails.remove("a").unwrap());
-        let left: Vec<String> = server.keys().into_iter().filter(|key| !key.ends_with("q:fence")).collect();
+        let left: Vec<String> = server.keys().into_iter().filter(|key| !key.ends_with("q2:fence")).collect();
         assert!(left.is_empty(), "{end}: {left:?}");
     }
 }
@@ -251,7 +254,7 @@ fn a_push_that_keeps_a_claimed_task_says_so() {
 fn a_task_that_hangs_through_each_shutdown_dies() {
     type Stop = fn(&Redlock);
     let stops: [Stop; 3] = [
-        |locks| assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up, ["{q}:q:due"]),
+        |locks| assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up, ["{q}:q2:due"]),
         |locks| assert_eq!(locks.close().unwrap().given_up.len(), 1),
         |locks| assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1),
     ];

@@ -120,8 +120,8 @@ fn a_key_of_another_type_is_named() {
     let held = locks.mutex("waits").lock().unwrap();
     says(other.mutex("waits").lock().unwrap_err(), "{waits}:waits");
     drop(held);
-    spoil("{mails}:q:body");
-    says(locks.queue("mails").push("x").unwrap_err(), "{mails}:q:body");
+    spoil("{mails}:q2:tasks");
+    says(locks.queue("mails").push("x").unwrap_err(), "{mails}:q2:tasks");
 }
 
 #[test]

@@ -250,7 +250,8 @@ function queues(seen) {
   seen.queues.forEach((queue, at) => {
     const row = body.rows[at] || body.insertRow();
     const number = (n) => (queue.problem ? "?" : String(n));
-    const name = queue.problem ? `${short(queue.name)} (${printable(queue.problem)})` : short(queue.name);
+    const state = queue.problem ? ` (${printable(queue.problem)})` : queue.is_paused ? " (paused)" : "";
+    const name = short(queue.name) + state;
     const oldest = queue.due ? time(queue.oldest_ms + age()) : "";
     cells(row, [name, number(queue.tasks), number(queue.due), number(queue.claimed), null, oldest]);
     const dead = row.cells[4];

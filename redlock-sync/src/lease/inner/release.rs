@@ -12,7 +12,7 @@ use crate::handover::grant;
 use crate::lease::release_votes::{is_confirmed, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::protocol::TypedCall;
-use crate::protocol::reply::{PerNode, Released, Vote};
+use crate::protocol::reply::{PerNode, Released, Reply, Vote};
 use crate::protocol::{Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::sync::MutexGuard;
@@ -126,6 +126,22 @@ impl LeaseInner {
             self.finish_release(&release, ballot, by, true)
         });
         self.end_release(outcome.unwrap_or_else(|outcome| outcome), pending)
+    }
+
+    /// Releases the lock, with another call behind the release, in one packet.
+    pub(in crate::lease) fn release_and<R: Reply>(
+        self: &Arc<Self>,
+        then: &TypedCall<R>,
+        by: Tick,
+        grace: Duration,
+    ) -> (ReleaseOutcome, Option<Ballot<R>>) {
+        match self.begin_release(self.quorum.now(), grace) {
+            Ok((_rounds, release)) => {
+                let (released, ballot) = self.quorum.round_of_two(&release.call, then, by);
+                (self.finish_release(&release, released, by, true), Some(ballot))
+            }
+            Err(outcome) => (outcome, None),
+        }
     }
 
     /// Everything before the call. While the state of the rounds is locked, no other round of the lease begins. `Err`

@@ -215,7 +215,7 @@ impl Store {
         let (only_new, ms) = match options {
             [] => (false, None),
             [b"NX", b"PX", ms] => (true, Some(ms)),
-            [b"PX", ms] => (false, Some(ms)),
+            [b"PX", ms] | [b"PX", ms, b"GET"] => (false, Some(ms)),
             _ => return error("ERR syntax error"),
         };
         let ms = ms.map(|ms| number(ms).and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0));
@@ -225,10 +225,14 @@ impl Store {
         if only_new && self.item(key).is_some() {
             return MemoryReply::Nil;
         }
+        let before = if options.ends_with(&[b"GET"]) { self.get(key) } else { MemoryReply::Ok };
+        if matches!(before, MemoryReply::Error(_)) {
+            return before;
+        }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
         self.has_written = true;
-        MemoryReply::Ok
+        before
     }
 
     fn expire(&mut self, key: &[u8], ms: Option<i64>) -> MemoryReply {
@@ -318,6 +322,15 @@ fn on_hash(fields: &mut BTreeMap<Vec<u8>, Vec<u8>>, command: &[u8], rest: &[&[u8
         (b"HSET", pairs) => {
             let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
             count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
+        }
+        (b"HSETNX", [field, value]) => {
+            let is_new = !fields.contains_key(*field);
+            fields.entry(field.to_vec()).or_insert_with(|| value.to_vec());
+            count(usize::from(is_new))
+        }
+        (b"HMGET", wanted) => {
+            let value = |field: &&[u8]| fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk);
+            MemoryReply::List(wanted.iter().map(value).collect())
         }
         (b"HLEN", []) => count(fields.len()),
         (b"HGET", [field]) => fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk),
@@ -440,7 +453,7 @@ mod tests {
     fn patterns_match_as_those_of_a_server() {
         let matches = |pattern: &str, text: &str| glob(pattern.as_bytes(), text.as_bytes());
         for (pattern, text) in
-            [("", ""), ("*", ""), ("*:q:d*", "{a}:q:due"), ("or?er:*", "order:7"), (r"P\*a\\*", r"P*a\b")]
+            [("", ""), ("*", ""), ("*:q2:d*", "{a}:q2:due"), ("or?er:*", "order:7"), (r"P\*a\\*", r"P*a\b")]
         {
             assert!(matches(pattern, text), "{pattern} {text}");
         }

@@ -11,8 +11,8 @@
 -- in the place of the token:
 -- `waits`: the number of waits in the queue of a lock; `latch`: the number of arrivals, and `!` if it is marked as
 -- open;
--- `queue`: the numbers of all tasks, of tasks that are due, of claims and of dead tasks, and for how many us the first
--- task has been due; or an error;
+-- `queue`: the numbers of all tasks, of tasks that are due, of claims and of dead tasks, for how many us the first task
+-- has been due, and 1 if the queue is paused; or an error;
 -- `took`, which belongs to no key: the us for which the script ran
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,9 +49,9 @@ end
 -- Returns the part before `due` or `dead` in the name of a key of a task queue. No lock has such a name (names.rs).
 local function queue_of(key)
   -- For most keys, the function returns here. This search is quicker than the patterns below.
-  if not string.find(key, ':q:d', 1, true) then return nil end
-  local base = string.match(key, '^(.*:q:)due$') or string.match(key, '^(.*:q:)dead$')
-  local owner = base and string.sub(base, 1, -4)
+  if not string.find(key, ':q2:d', 1, true) then return nil end
+  local base = string.match(key, '^(.*:q2:)due$') or string.match(key, '^(.*:q2:)dead$')
+  local owner = base and string.sub(base, 1, -5)
   return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$')) and base
 end
 
@@ -63,11 +63,12 @@ local function tasks_of(base)
   local due = redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
   local claims, dead = redis.pcall('HLEN', base .. 'claims'), redis.pcall('ZCARD', base .. 'dead')
   local first = redis.pcall('ZRANGE', base .. 'due', 0, 0, 'WITHSCORES')
-  for _, reply in ipairs({all, due, claims, dead, first}) do
+  local is_paused = redis.pcall('HGET', base .. 'tasks', 'paused')
+  for _, reply in ipairs({all, due, claims, dead, first, is_paused or 0}) do
     if type(reply) == 'table' and reply.err then return reply.err end
   end
   local age = first[2] and math.max(0, micros - first[2]) or 0
-  return string.format('%d %d %d %d %.0f', all, due, math.min(claims, all - due), dead, age)
+  return string.format('%d %d %d %d %.0f %d', all, due, math.min(claims, all - due), dead, age, is_paused and 1 or 0)
 end
 
 local MUTEX, LATCH, SET = {'waits'}, {'latch_waits'}, {'permit_queue', 'readers', 'writers'}

@@ -1,21 +1,29 @@
 -- Removes a task, claimed or not, dead or not. On request, it removes the task only if the task has not changed since
 -- the caller saw it.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
--- ARGV[1] id, ARGV[2] us since 1970 as it was seen (empty: whatever it is now), ARGV[3] version as it was seen; the
--- last argument may be that of permissions.lua
+-- KEYS[1] due, KEYS[2] tasks, KEYS[3] claims, KEYS[4] dead
+-- ARGV[1] id, ARGV[2] its place as it was seen (empty: wherever it is now), ARGV[3] us since 1970 as they were seen,
+-- ARGV[4] version as it was seen; the last argument may be that of permissions.lua
 -- replies 1 removed, 0 it has changed, -1 there is no such task
 -- include permissions, q_task
-local id = ARGV[1]
-local at, died = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[4], id)
-local state = redis.call('HGET', KEYS[3], id)
-if not at and not died and not state then return -1 end
+local due, tasks, claims, dead, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+local place = place_of(tasks, id)
+-- A task that has lost its body can still be named by its place.
+if not place and ARGV[2] ~= '' then place = ARGV[2] end
+local at, died = redis.call('ZSCORE', due, place or id), redis.call('ZSCORE', dead, place or id)
+local state = state_of(tasks, id)
+if not at and not died and not state and not place then return -1 end
 local _, version, _, _, holder = read(state)
-if ARGV[2] ~= '' and (tonumber(at or died or '') ~= tonumber(ARGV[2]) or version ~= tonumber(ARGV[3])) then return 0 end
+if ARGV[2] ~= '' then
+  if not at and not died then return -1 end
+  local is_same = place == ARGV[2] and tonumber(at or died) == tonumber(ARGV[3]) and version == tonumber(ARGV[4])
+  if not is_same then return 0 end
+end
 -- A key of another type is found before anything is written.
-if holder ~= '-' then redis.call('HGET', KEYS[5], '') end
-redis.call('HDEL', KEYS[2], id)
-redis.call('HDEL', KEYS[3], id)
-redis.call('ZREM', KEYS[1], id)
-redis.call('ZREM', KEYS[4], id)
-forget(KEYS[5], holder)
+if holder ~= '-' then redis.call('HGET', claims, '') end
+if place then
+  redis.call('ZREM', due, place)
+  redis.call('ZREM', dead, place)
+end
+redis.call('HDEL', tasks, 'b:' .. id, 's:' .. id)
+forget(tasks, claims, id, holder)
 return 1

@@ -1,26 +1,33 @@
 -- Queues dead tasks again, due now, as if they were new: the named task, or the oldest ones. A full server (maxmemory)
 -- accepts the first write.
--- KEYS[1] due, KEYS[2] meta, KEYS[3] dead, KEYS[4] waits
+-- KEYS[1] due, KEYS[2] tasks, KEYS[3] dead, KEYS[4] waits
 -- ARGV[1] id, ARGV[2] how many of the oldest (0: the one with that id); the last argument may be that of
 -- permissions.lua
 -- replies the number of tasks that were queued again
 -- include permissions, push, q_wake, q_task
-local ids = {ARGV[1]}
+local due, tasks, dead, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local places = {}
 if ARGV[2] ~= '0' then
-  ids = redis.call('ZRANGE', KEYS[3], 0, ARGV[2] - 1)
-elseif not redis.call('ZSCORE', KEYS[3], ARGV[1]) then
-  return 0
+  places = redis.call('ZRANGE', dead, 0, ARGV[2] - 1)
+else
+  local place = place_of(tasks, ARGV[1])
+  if not redis.call('ZSCORE', dead, place or '') then return 0 end
+  places = {place}
 end
 -- A key of another type is found before anything is written.
-redis.call('ZCARD', KEYS[1])
-redis.call('ZCARD', KEYS[4])
+redis.call('HGET', tasks, '')
+redis.call('ZCARD', due)
+redis.call('ZCARD', waits)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-for i, id in ipairs(ids) do
-  local _, version = read(redis.call('HGET', KEYS[2], id))
-  redis.call('ZREM', KEYS[3], id)
-  write(KEYS[2], id, 0, version + 1, 0, '0', '-', '')
-  redis.call('ZADD', KEYS[1], n(now + i - 1), id)
+for i, place in ipairs(places) do
+  local _, version, _, _, _, why = read(state_of(tasks, id_of(place)))
+  -- A task that has lost its body dies again.
+  local is_empty = why == NO_BODY and text_of(tasks, place) == string.sub(place, 1, 16)
+  if is_empty then redis.call('HDEL', tasks, 'b:' .. id_of(place)) end
+  redis.call('ZREM', dead, place)
+  write(tasks, id_of(place), 0, version + 1, 0, '0', '-', '')
+  redis.call('ZADD', due, n(now + i - 1), place)
 end
-if #ids > 0 then wake(KEYS[4]) end
-return #ids
+if #places > 0 then wake(waits) end
+return #places

@@ -1,13 +1,37 @@
--- Functions for the scripts of a queue: they read and write the state of a task. They use no key and no argument by
--- themselves.
--- The state is `attempts version again fence token why`. Times are in us. `again` is the time at which the task must
--- run once more after the current claim (0: it need not). The token is that of its claim (`-`: none). `why` is the last
--- error. A task that was never claimed needs no state. A state that cannot be parsed counts as none, so that the task
--- still runs. A task without a body dies.
+-- Functions for the scripts of a queue: they read and write tasks. They use no key and no argument by themselves.
+-- A place is the member of a task in the sets `due` and `dead`: the time of its first push, in us as 16 digits, and its
+-- id. Tasks that are due at one time are claimed in the order of their places.
+-- The hash `tasks` has these fields for a task. `b:id` has the digits of its place, and its body. `s:id` has its state,
+-- `attempts version again fence token why`. `n:id` has the body of a push that replaces it after its claim.
+-- Times are in us. `again` is the time at which the task must run once more after the current claim (0: it need not).
+-- The token is that of its claim (`-`: none). `why` is the last error. A task that was never claimed needs no state. A
+-- state that cannot be parsed counts as none, so that the task still runs. A task without a body dies.
+-- The field `paused` of that hash exists while the queue is paused.
 
 local NO_BODY = 'its body is missing'
 
 local function n(x) return string.format('%.0f', x) end
+
+local function id_of(place) return string.sub(place, 17) end
+
+local function digits_of(text) return string.match(text or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') end
+
+-- Returns the place of a task that is queued or dead.
+local function place_of(tasks, id)
+  local digits = digits_of(redis.call('HGET', tasks, 'b:' .. id))
+  return digits and digits .. id
+end
+
+-- Returns the body of a task with its digits, if there is one. The second value is true if the body was removed by
+-- hand, and a later push has brought a task with another place.
+local function text_of(tasks, place)
+  local text = redis.call('HGET', tasks, 'b:' .. id_of(place))
+  local digits = digits_of(text)
+  local is_own = digits == string.sub(place, 1, 16)
+  return is_own and text, digits and not is_own
+end
+
+local function state_of(tasks, id) return redis.call('HGET', tasks, 's:' .. id) end
 
 local function read(state)
   local attempts, version, again, fence, token, why = string.match(state or '', '^(%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
@@ -15,38 +39,55 @@ local function read(state)
   return tonumber(attempts), tonumber(version), tonumber(again), fence, token, why
 end
 
-local function write(meta, id, attempts, version, again, fence, token, why)
+local function write(tasks, id, attempts, version, again, fence, token, why)
   local numbers = n(attempts) .. ' ' .. n(version) .. ' ' .. n(again) .. ' ' .. fence
-  redis.call('HSET', meta, id, numbers .. ' ' .. token .. ' ' .. why)
+  redis.call('HSET', tasks, 's:' .. id, numbers .. ' ' .. token .. ' ' .. why)
 end
 
--- A push that replaces a claimed task stores its body among the claims, under the token and ` next`, until the end of
--- the claim.
-local function body_behind(claims, token, again)
-  return again > 0 and token ~= '-' and redis.call('HGET', claims, token .. ' next')
+-- Returns the text, with its digits, that replaces the task at the end of its claim.
+local function next_text(tasks, place, again, token)
+  local body = again > 0 and token ~= '-' and redis.call('HGET', tasks, 'n:' .. id_of(place))
+  return body and string.sub(place, 1, 16) .. body
 end
 
--- Removes the claim of this token.
-local function forget(claims, token)
-  if token ~= '-' then redis.call('HDEL', claims, token, token .. ' next') end
+-- Removes the claim of a task.
+local function forget(tasks, claims, id, token)
+  if token == '-' then return end
+  redis.call('HDEL', claims, token)
+  redis.call('HDEL', tasks, 'n:' .. id)
+end
+
+-- Removes a task, but not its claim.
+local function drop(set, tasks, place)
+  local id = id_of(place)
+  redis.call('ZREM', set, place)
+  redis.call('HDEL', tasks, 'b:' .. id, 's:' .. id)
 end
 
 -- Queues a task as new that was pushed while it was claimed. If that push has replaced the task, the task gets the new
 -- body.
-local function begin_anew(due, body, meta, id, version, at, text)
-  if text then redis.call('HSET', body, id, text) end
-  write(meta, id, 0, version, 0, '0', '-', '')
-  redis.call('ZADD', due, n(at), id)
+local function begin_anew(due, tasks, place, version, at, text)
+  if text then redis.call('HSET', tasks, 'b:' .. id_of(place), text) end
+  write(tasks, id_of(place), 0, version, 0, '0', '-', '')
+  redis.call('ZADD', due, n(at), place)
 end
 
--- Moves a task to the dead tasks. If there are more than `most`, the oldest are removed.
-local function bury(due, body, meta, dead, id, now, most)
-  redis.call('ZREM', due, id)
-  redis.call('ZADD', dead, n(now), id)
+-- Removes up to ten of the tasks that have been dead for longest: those that are more than `most`, and those that have
+-- been dead for more than `age` ms (empty: no limit).
+local function trim(tasks, dead, now, most, age)
+  local since = age ~= '' and now - age * 1000
   for _ = 1, 10 do
-    if redis.call('ZCARD', dead) <= most then return end
-    local oldest = redis.call('ZPOPMIN', dead)[1]
-    redis.call('HDEL', body, oldest)
-    redis.call('HDEL', meta, oldest)
+    local oldest = redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')
+    local is_old = since and oldest[1] and tonumber(oldest[2]) < since
+    if not is_old and redis.call('ZCARD', dead) <= tonumber(most) then return end
+    drop(dead, tasks, oldest[1])
   end
+end
+
+-- Moves a task to the dead tasks. If its body is missing, its digits are stored, so that a push finds its place.
+local function bury(due, tasks, dead, place, now, most, age)
+  redis.call('HSETNX', tasks, 'b:' .. id_of(place), string.sub(place, 1, 16))
+  redis.call('ZREM', due, place)
+  redis.call('ZADD', dead, n(now), place)
+  trim(tasks, dead, now, most, age)
 end

@@ -71,7 +71,7 @@ fn queue(server: &Server, locks: &Redlock) -> Result<(), Error> {
     let other = open(server, "").queue("order:42");
     thread::scope(|scope| {
         let waiter = scope.spawn(move || other.claim().and_then(redlock_sync::Job::ack));
-        until_waiting(server, ":q:waits", || waiter.is_finished());
+        until_waiting(server, ":q2:waits", || waiter.is_finished());
         mails.push("d")?;
         waiter.join().unwrap()
     })?;
@@ -120,7 +120,7 @@ fn fault_21_a_client_of_mutexes_needs_nothing_for_queues() {
             let names = if is_redis_6(&server) {
                 "HSET"
             } else {
-                "PERSIST, ZSCORE, ZRANGEBYSCORE, ZPOPMIN, ZREMRANGEBYSCORE, HGET, HSET, HDEL"
+                "PERSIST, ZSCORE, ZRANGEBYSCORE, ZPOPMIN, ZREMRANGEBYSCORE, HGET, HMGET, HSET, HSETNX, HDEL"
             };
             assert!(message.contains(names) && message.contains("Permissions"), "{message}");
         }

@@ -86,8 +86,8 @@ pub(crate) struct Left {
     pub(crate) is_done: bool,
     pub(crate) tasks: usize,
     pub(crate) dead: usize,
-    pub(crate) bodies: usize,
-    pub(crate) states: usize,
+    /// The fields of the hash of tasks.
+    pub(crate) fields: usize,
     pub(crate) claims: usize,
 }
 

@@ -127,13 +127,12 @@ fn run(options: &Options, dir: &Path) -> History {
 
 /// The data on the server at the end of the run.
 fn left(server: &Server, is_done: bool) -> Left {
-    let size = |command: &str, part: &str| server.ask::<usize>(cmd(command).arg(format!("{{tasks}}:q:{part}")));
+    let size = |command: &str, part: &str| server.ask::<usize>(cmd(command).arg(format!("{{tasks}}:q2:{part}")));
     Left {
         is_done,
         tasks: size("ZCARD", "due"),
         dead: size("ZCARD", "dead"),
-        bodies: size("HLEN", "body"),
-        states: size("HLEN", "meta"),
+        fields: size("HLEN", "tasks"),
         claims: size("HLEN", "claims"),
     }
 }
