@@ -337,7 +337,7 @@ impl Kept {
         if of_bodies != self.places || !states.iter().all(|id| self.bodies.contains_key(*id)) {
             return Some(format!("tasks {:?}, states of {states:?}, bodies of {of_bodies:?}", self.places));
         }
-        let holder = |id: &str| self.states.get(id).and_then(|state| state.split(' ').nth(4));
+        let holder = |id: &str| self.states.get(id).and_then(|state| state.split(' ').nth(5));
         let is_of = |token: &str, place: &str| holder(&place[16..]) == Some(token);
         if let Some((token, place)) = self.claims.iter().find(|(token, place)| !is_of(token, place)) {
             return Some(format!("the claim {token} of task {place}, which has another"));

@@ -190,15 +190,29 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
     };
     let mut sides: [Box<dyn Side>; 2] = [Box::new(in_memory()), Box::new(Remote::start())];
     for side in &mut sides {
-        let mut ask = |call: &Arc<Call>| shown(&side.call(call));
+        fn ask(side: &mut dyn Side, call: &Arc<Call>) -> String {
+            shown(&side.call(call))
+        }
         let place = |reply: String| reply.split(", ").nth(2).unwrap_or_default().to_owned();
-        ask(&tasks.push("keep", None, &[task("a"), task("b")]).call);
-        let first = place(ask(&claim("t1")));
+        ask(&mut **side, &tasks.push("keep", None, &[task("a"), task("b")]).call);
+        let first = place(ask(&mut **side, &claim("t1")));
         assert_eq!(&first[16..], "a");
-        assert_eq!(ask(&end_of(&first)), "1");
-        assert_eq!(&place(ask(&claim("t1")))[16..], "b");
-        assert_eq!(ask(&end_of(&first)), "-1");
+        assert_eq!(ask(&mut **side, &end_of(&first)), "1");
+        assert_eq!(&place(ask(&mut **side, &claim("t1")))[16..], "b");
+        assert_eq!(ask(&mut **side, &end_of(&first)), "-1");
         // The task has only this attempt.
-        assert_eq!(&place(ask(&claim("t2")))[16..], "b");
+        let second = place(ask(&mut **side, &claim("t2")));
+        assert_eq!(&second[16..], "b");
+        // The late copy takes a task that was pushed since, under the id of the first one. Neither a renewal nor an end
+        // of the first claim concerns it.
+        // The task has another time than the first one.
+        side.pass(MOMENT);
+        ask(&mut **side, &tasks.push("keep", None, &[task("a")]).call);
+        let third = place(ask(&mut **side, &claim("t1")));
+        assert!(third != first && third[16..] == first[16..], "{first} {third}");
+        let late = Claim::new(keys(), first.clone(), LIMIT);
+        assert_eq!(ask(&mut **side, &late.extend(&id("t1"), HOUR).call), "-1");
+        assert_eq!(ask(&mut **side, &end_of(&first)), "-1");
+        assert_eq!(place(ask(&mut **side, &claim("t3"))), third);
     }
 }

@@ -153,7 +153,7 @@ impl SeenTask {
     /// Parses the state of a task, as `q_task.lua` writes it. A state that cannot be parsed counts as that of a new
     /// task.
     fn with_state(self, state: &str) -> SeenTask {
-        let mut words = state.splitn(6, ' ');
+        let mut words = state.splitn(7, ' ').skip(1);
         let mut number = || words.next()?.parse::<u64>().ok();
         let numbers = (number(), number(), number(), number());
         let (Some(attempts), Some(version), Some(_), Some(_)) = numbers else { return self };
@@ -203,7 +203,7 @@ mod tests {
         let each = list(&[Value::Int(1), Value::Int(3), Value::Int(0)]);
         assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
         assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
-        let task = list(&[text(place), text("12"), text("0 1 0 0 - "), text(stored)]);
+        let task = list(&[text(place), text("12"), text("1764340000000000 0 1 0 0 - "), text(stored)]);
         let one = |seen_at| {
             let (place, text, why) = (place.to_owned(), stored.into(), String::new());
             Some(vec![SeenTask { place, text, due_at: 12, seen_at, attempts: 0, version: 1, is_claimed: false, why }])
@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn states_are_read_and_others_count_as_new() {
         let seen = |state: &str| SeenTask::read(&list(&[text("a"), text("12"), text(state), text("b")]), 99).unwrap();
-        let task = seen("3 2 0 17 0af:host two words");
+        let task = seen("9 3 2 0 17 0af:host two words");
         assert_eq!((task.attempts, task.version, task.is_claimed, task.why.as_str()), (3, 2, true, "two words"));
-        let new = seen("0 1 0 0 - ");
+        let new = seen("9 0 1 0 0 - ");
         assert_eq!((new.attempts, new.version, new.is_claimed, new.why.as_str()), (0, 1, false, ""));
-        for odd in ["", "x", "1 2 3", "1 2 3 4 t", "-1 2 3 4 t w"] {
+        for odd in ["", "x", "9 1 2 3", "9 1 2 3 4 t", "9 -1 2 3 4 t w"] {
             assert_eq!(seen(odd), new, "{odd}");
         }
     }

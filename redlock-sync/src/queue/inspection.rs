@@ -173,16 +173,22 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn clear(&self) -> Result<u64, Error> {
-        // Without this limit, a program that pushes all the time could keep the loop going for ever.
-        let (all, mut removed, mut kept) = (self.len()?, 0, 0);
-        while removed + kept < all {
-            let Some(cleared) = self.ask("clear", |tasks| tasks.clear(BATCH.into(), kept))? else { break };
-            (removed, kept) = (removed + cleared.removed, kept + cleared.kept);
-            if cleared.is_all {
-                break;
+        let (all, mut removed) = (self.len()?, 0);
+        loop {
+            let (before, mut skipped) = (removed, 0);
+            // Without this limit, a program that pushes all the time could keep the loop going for ever.
+            while removed < all {
+                let Some(cleared) = self.ask("clear", |tasks| tasks.clear(BATCH.into(), skipped))? else { break };
+                (removed, skipped) = (removed + cleared.removed, skipped + cleared.kept);
+                if cleared.is_all {
+                    break;
+                }
+            }
+            // If a claim ended meanwhile, another task was skipped in its place.
+            if skipped == 0 || removed == before || removed >= all {
+                return Ok(removed);
             }
         }
-        Ok(removed)
     }
 
     /// Pauses the queue for all clients: no task is claimed or popped until [`resume`](Queue::resume). Jobs that run go

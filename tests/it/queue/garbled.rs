@@ -29,7 +29,8 @@ fn queue_fault_15_damaged_entries_fail_no_call() {
     let mails = queue(&server.url());
     for is_over in [false, true] {
         for part in ["s:", "b:", "claims"] {
-            for damage in [None, Some(""), Some("9 9 9 9"), Some("\u{1} garbage")] {
+            for damage in [None, Some(""), Some("9 9 9 9"), Some("1764340000000000 9 9 9 9 x y"), Some("\u{1} garbage")]
+            {
                 for (name, operation) in OPERATIONS {
                     server.ask::<()>(&redis::cmd("FLUSHALL"));
                     mails.push(task("a")).unwrap();

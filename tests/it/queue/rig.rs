@@ -46,7 +46,7 @@ pub(super) fn ask<T: FromRedisValue>(server: &Server, name: &str, part: &str, re
 /// The fields of a claimed task's state: attempts, version, again, fence, token, why.
 pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
     let state: Option<String> = ask(server, "HGET", "tasks", &[&format!("s:{id}")]);
-    state.map(|state| state.splitn(6, ' ').map(str::to_owned).collect())
+    state.map(|state| state.splitn(7, ' ').skip(1).map(str::to_owned).collect())
 }
 
 /// Asserts that only the fence counter and waits are left.

@@ -110,6 +110,24 @@ fn queue_use_09_a_queue_is_emptied_but_for_what_runs() {
     assert_empty(&server);
 }
 
+/// The tasks that are removed come behind those that are claimed. Their ranks change while jobs end.
+#[test]
+fn queue_use_09_a_queue_is_emptied_while_jobs_end() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let jobs: Vec<_> = {
+        mails.push_all((0..400).map(|n| task(&n.to_string()))).unwrap();
+        (0..400).map(|_| mails.try_claim_for(SOON).unwrap().unwrap()).collect()
+    };
+    mails.push_all((0..1000).map(|n| task(&format!("later {n}")).after(ms(3_600_000)))).unwrap();
+    let removed = thread::scope(|scope| {
+        scope.spawn(|| jobs.into_iter().for_each(|job| job.ack().unwrap()));
+        mails.clear().unwrap()
+    });
+    assert_eq!((removed, mails.len().unwrap()), (1000, 0));
+    assert_empty(&server);
+}
+
 #[test]
 fn queue_use_10_dead_tasks_end_with_their_age() {
     let server = Server::start();

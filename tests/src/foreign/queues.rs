@@ -31,9 +31,6 @@ pub struct Rates {
 }
 
 impl OtherQueue {
-    /// All queues.
-    pub const ALL: [Self; 3] = [Self::Bullmq, Self::BullmqRust, Self::Rq];
-
     /// The name and version of the queue.
     pub fn name(self) -> &'static str {
         match self {

@@ -23,10 +23,12 @@ if #ARGV == 8 then
     local id = string.sub(place, 17)
     local known = redis.call('HMGET', tasks, 'b:' .. id, 's:' .. id, 'paused')
     local text = known[1]
+    local digits, state = string.sub(place, 1, 16), known[2]
     -- A task that was never claimed has no state.
-    local attempts, version, why = string.match(known[2] or '0 1 0 0 - ', '^(%d+) (%d+) 0 %d+ %- (.*)$')
-    local is_free = attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3])
-    if is_free and text and not known[3] and string.sub(text, 1, 16) == string.sub(place, 1, 16) then
+    local own, attempts, version, why = digits, '0', '1', ''
+    if state then own, attempts, version, why = string.match(state, '^(%d+) (%d+) (%d+) 0 %d+ %- (.*)$') end
+    local is_free = own == digits and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3])
+    if is_free and text and not known[3] and string.sub(text, 1, 16) == digits then
       local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
       -- These calls come before any change, since they fail if the key is of another type.
       if wait ~= '' then redis.call('ZREM', waits, wait) end
@@ -41,13 +43,13 @@ if #ARGV == 8 then
           return last
         end
         last = tonumber(last or '')
-        if last and last >= now then
-          -- The clock was set back.
+        -- The clock was set back. What is no fence, since it is not exact, was set by hand.
+        if last and last >= now and last < 9007199254740991 then
           fence = string.format('%.0f', last + 1)
           redis.call('SET', KEYS[6], fence, 'PX', ARGV[8] + math.floor((last + 1 - now) / 1000))
         end
         redis.call('ZADD', due, string.format('%.0f', now + ARGV[2] * 1000), place)
-        local state = attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why
+        state = digits .. ' ' .. attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why
         redis.call('HSET', tasks, 's:' .. id, state)
         claimed = {1, fence, place, attempts + 1, text, math.min(now - first[2], now)}
         if not must_wake then return claimed end
@@ -65,8 +67,9 @@ local dead = KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[6]) or '') or 0
+if not (last < 9007199254740991) then last = 0 end
 if mine then
-  local attempt, _, _, fence, holder = read(state_of(tasks, id_of(mine)))
+  local attempt, _, _, fence, holder = read(state_of(tasks, mine))
   if holder == token then
     local text = text_of(tasks, mine)
     -- The task dies when this claim is over.
@@ -85,6 +88,8 @@ for _ = 1, 10 do
     -- A key of another type is found here, where the script does nothing else. A claim of a due task need not check
     -- that.
     trim(tasks, dead, now, ARGV[4], ARGV[5])
+    -- Without a task, there is no claim. What was left behind by changes by hand ends here.
+    if not place then redis.call('PEXPIRE', claims, 0) end
     if wait ~= '' and ARGV[7] == '0' then
       redis.call('ZREM', waits, wait)
       -- Only this wait may have been notified of the next task.
@@ -98,7 +103,7 @@ for _ = 1, 10 do
   end
   local id = id_of(place)
   local text, is_stale = text_of(tasks, place)
-  local attempts, version, again, _, holder, why = read(state_of(tasks, id))
+  local attempts, version, again, _, holder, why = read(state_of(tasks, place))
   local replaced = next_text(tasks, place, again, holder)
   text = replaced or text
   local is_used_up = attempts >= tonumber(ARGV[3])
@@ -108,13 +113,13 @@ for _ = 1, 10 do
   -- Each wake-up causes the next one. A wait that is over passes on the time of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
-  if not is_stale then forget(tasks, claims, id, holder) end
+  forget(tasks, claims, id, holder)
   local is_new = replaced or is_used_up
   if is_stale then
     redis.call('ZREM', due, place)
   elseif dies then
     if not text then why = NO_BODY elseif holder ~= '-' then why = 'the claim ran out' end
-    write(tasks, id, attempts, version, 0, '0', '-', why)
+    write(tasks, place, attempts, version, 0, '0', '-', why)
     bury(due, tasks, dead, place, now, ARGV[4], ARGV[5])
     died = died + 1
   elseif is_new and again > now then
@@ -126,7 +131,7 @@ for _ = 1, 10 do
     if again <= now then again = 0 end
     if replaced then redis.call('HSET', tasks, 'b:' .. id, text) end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), place)
-    write(tasks, id, attempts + 1, version, again, n(fence), token, why)
+    write(tasks, place, attempts + 1, version, again, n(fence), token, why)
     redis.call('HSET', claims, token, place)
     redis.call('SET', KEYS[6], n(fence), 'PX', ARGV[8] + math.floor((fence - now) / 1000))
     if wait ~= '' then redis.call('ZREM', waits, wait) end

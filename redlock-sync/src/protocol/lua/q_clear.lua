@@ -13,7 +13,7 @@ redis.call('HGET', tasks, '')
 redis.call('HGET', claims, '')
 for i = 1, #places, 2 do
   local id = id_of(places[i])
-  local _, _, _, _, holder = read(state_of(tasks, id))
+  local _, _, _, _, holder = read(state_of(tasks, places[i]))
   if holder ~= '-' and tonumber(places[i + 1]) > now then
     kept = kept + 1
   else

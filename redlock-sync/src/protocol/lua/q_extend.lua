@@ -3,8 +3,7 @@
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] place of the task
 -- replies 1, 0 another claim has the task or none has it, -1 there is no such task
 -- include q_task
-local id = id_of(ARGV[3])
-local state = state_of(KEYS[2], id)
+local state = state_of(KEYS[2], ARGV[3])
 if not state then return -1 end
 local _, _, _, _, holder = read(state)
 if holder ~= ARGV[1] then return 0 end
@@ -15,6 +14,6 @@ redis.call('PERSIST', KEYS[1])
 if not ends or tonumber(ends) < wanted then
   redis.call('ZADD', KEYS[1], n(wanted), ARGV[3])
 else
-  redis.call('HSET', KEYS[2], 's:' .. id, state)
+  redis.call('HSET', KEYS[2], 's:' .. id_of(ARGV[3]), state)
 end
 return 1

@@ -14,8 +14,10 @@ local due, tasks, claims, token = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 if ARGV[2] == 'done' then
   local place = ARGV[7]
   local id = string.sub(place, 17)
-  local again, holder = string.match(redis.call('HGET', tasks, 's:' .. id) or '', '^%d+ %d+ (%d+) %d+ (%S+) ')
-  if again == '0' and holder == token then
+  local state = redis.call('HGET', tasks, 's:' .. id) or ''
+  local digits, again, holder = string.match(state, '^(%d+) %d+ %d+ (%d+) %d+ (%S+) ')
+  -- A copy of the claim that was executed late may have taken a task that was pushed later under the same id.
+  if again == '0' and holder == token and digits == string.sub(place, 1, 16) then
     -- If a key is of another type, nothing is changed.
     redis.call('HDEL', claims, token)
     local removed = redis.pcall('ZREM', due, place)
@@ -35,7 +37,7 @@ if not place then return -1 end
 -- A copy of the claim that was executed late may have taken another task. No claimant knows of that task.
 local is_other = (ARGV[7] or '') ~= '' and ARGV[7] ~= place
 local how, why, id = is_other and 'undo' or ARGV[2], '', id_of(place)
-local attempts, version, again, _, holder = read(state_of(tasks, id))
+local attempts, version, again, _, holder = read(state_of(tasks, place))
 -- A key of another type is found before anything is written.
 redis.call('ZSCORE', due, place)
 if how == 'dead' and again == 0 then
@@ -54,7 +56,7 @@ if how == 'done' then
   drop(due, tasks, place)
   return 1
 elseif how == 'dead' then
-  write(tasks, id, attempts, version, 0, '0', '-', ARGV[4])
+  write(tasks, place, attempts, version, 0, '0', '-', ARGV[4])
   bury(due, tasks, dead, place, now, ARGV[5], ARGV[6])
   return 1
 elseif how == 'again' then
@@ -67,7 +69,7 @@ end
 if again > 0 then at = math.min(at, again) end
 at = math.max(at, now)
 if replaced then redis.call('HSET', tasks, 'b:' .. id, replaced) end
-write(tasks, id, attempts, version, 0, '0', '-', why)
+write(tasks, place, attempts, version, 0, '0', '-', why)
 redis.call('ZADD', due, n(at), place)
 if KEYS[5] and (at <= now or redis.call('ZRANGE', due, 0, 0)[1] == place) then wake(KEYS[5]) end
 return is_other and -1 or 1

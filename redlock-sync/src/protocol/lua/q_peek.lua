@@ -13,6 +13,6 @@ for i = 1, #places, 2 do
   local text = text_of(KEYS[2], places[i]) or ''
   size = size + #text
   if size > 1048576 and i > 1 then break end
-  shown[#shown + 1] = {places[i], places[i + 1], state_of(KEYS[2], id_of(places[i])) or '', text}
+  shown[#shown + 1] = {places[i], places[i + 1], state_of(KEYS[2], places[i]) or '', text}
 end
 return shown

@@ -19,14 +19,14 @@ repeat
   local places = redis.call('ZRANGEBYSCORE', due, '-inf', n(now), 'WITHSCORES', 'LIMIT', 0, most - #taken)
   for i = 1, #places, 2 do
     local place, id = places[i], id_of(places[i])
-    local state = state_of(tasks, id) or ''
+    local state = state_of(tasks, place) or ''
     local attempts, version, again, _, holder = read(state)
     local replaced = next_text(tasks, place, again, holder)
     local text, is_stale = text_of(tasks, place)
     text = replaced or text
     local is_taken = text and not is_stale and not (replaced and again > now)
     if is_taken and #taken > 0 and size + #text > 65536 then return taken end
-    if not is_stale then forget(tasks, claims, id, holder) end
+    forget(tasks, claims, id, holder)
     if is_stale then
       redis.call('ZREM', due, place)
     elseif is_taken then
@@ -36,7 +36,7 @@ repeat
     elseif replaced then
       begin_anew(due, tasks, place, version, again, replaced)
     else
-      write(tasks, id, attempts, version, 0, '0', '-', NO_BODY)
+      write(tasks, place, attempts, version, 0, '0', '-', NO_BODY)
       bury(due, tasks, dead, place, now, ARGV[2], ARGV[3])
       died = died + 1
     end

@@ -65,7 +65,7 @@ for i = 3, #ARGV, 3 do
   local id, body, at = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   at = string.sub(at, 1, 1) == '+' and now + tonumber(at) or tonumber(at)
   local place, outcome = queued(id), 0
-  local attempts, version, again, fence, token, why = read(state_of(tasks, id))
+  local attempts, version, again, fence, token, why = read(place and state_of(tasks, place))
   if not place then
     local old = place_of(tasks, id)
     -- Each task of one push is pushed a microsecond after the one before.
@@ -80,7 +80,7 @@ for i = 3, #ARGV, 3 do
     outcome = policy == 'replace' and 3 or 4
     if outcome == 3 then redis.call('HSET', tasks, 'n:' .. id, body) end
     if again == 0 or outcome == 3 or policy == 'earlier' and at < again then again = math.max(at, 1) end
-    write(tasks, id, attempts, version + 1, again, fence, token, why)
+    write(tasks, place, attempts, version + 1, again, fence, token, why)
   else
     local was = tonumber(redis.call('ZSCORE', due, place))
     if policy == 'replace' or policy == 'earlier' and at < was then
@@ -88,7 +88,7 @@ for i = 3, #ARGV, 3 do
         redis.call('HSET', tasks, 'b:' .. id, string.sub(place, 1, 16) .. body)
         attempts = 0
       end
-      write(tasks, id, attempts, version + 1, 0, fence, token, why)
+      write(tasks, place, attempts, version + 1, 0, fence, token, why)
       redis.call('ZADD', due, n(at), place)
       outcome = 2
     else

@@ -6,13 +6,11 @@
 -- replies 1 removed, 0 it has changed, -1 there is no such task
 -- include permissions, q_task
 local due, tasks, claims, dead, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
-local place = place_of(tasks, id)
 -- A task that has lost its body can still be named by its place.
-if not place and ARGV[2] ~= '' then place = ARGV[2] end
-local at, died = redis.call('ZSCORE', due, place or id), redis.call('ZSCORE', dead, place or id)
-local state = state_of(tasks, id)
-if not at and not died and not state and not place then return -1 end
-local _, version, _, _, holder = read(state)
+local place = place_of(tasks, id) or ARGV[2] ~= '' and ARGV[2]
+if not place then return -1 end
+local at, died = redis.call('ZSCORE', due, place), redis.call('ZSCORE', dead, place)
+local _, version, _, _, holder = read(state_of(tasks, place))
 if ARGV[2] ~= '' then
   if not at and not died then return -1 end
   local is_same = place == ARGV[2] and tonumber(at or died) == tonumber(ARGV[3]) and version == tonumber(ARGV[4])
@@ -20,10 +18,8 @@ if ARGV[2] ~= '' then
 end
 -- A key of another type is found before anything is written.
 if holder ~= '-' then redis.call('HGET', claims, '') end
-if place then
-  redis.call('ZREM', due, place)
-  redis.call('ZREM', dead, place)
-end
+redis.call('ZREM', due, place)
+redis.call('ZREM', dead, place)
 redis.call('HDEL', tasks, 'b:' .. id, 's:' .. id)
 forget(tasks, claims, id, holder)
 return 1

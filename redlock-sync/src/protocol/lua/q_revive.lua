@@ -21,12 +21,9 @@ redis.call('ZCARD', waits)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for i, place in ipairs(places) do
-  local _, version, _, _, _, why = read(state_of(tasks, id_of(place)))
-  -- A task that has lost its body dies again.
-  local is_empty = why == NO_BODY and text_of(tasks, place) == string.sub(place, 1, 16)
-  if is_empty then redis.call('HDEL', tasks, 'b:' .. id_of(place)) end
+  local _, version = read(state_of(tasks, place))
   redis.call('ZREM', dead, place)
-  write(tasks, id_of(place), 0, version + 1, 0, '0', '-', '')
+  write(tasks, place, 0, version + 1, 0, '0', '-', '')
   redis.call('ZADD', due, n(now + i - 1), place)
 end
 if #places > 0 then wake(waits) end

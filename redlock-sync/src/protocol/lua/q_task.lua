@@ -2,7 +2,7 @@
 -- A place is the member of a task in the sets `due` and `dead`: the time of its first push, in us as 16 digits, and its
 -- id. Tasks that are due at one time are claimed in the order of their places.
 -- The hash `tasks` has these fields for a task. `b:id` has the digits of its place, and its body. `s:id` has its state,
--- `attempts version again fence token why`. `n:id` has the body of a push that replaces it after its claim.
+-- `digits attempts version again fence token why`. `n:id` has the body of a push that replaces it after its claim.
 -- Times are in us. `again` is the time at which the task must run once more after the current claim (0: it need not).
 -- The token is that of its claim (`-`: none). `why` is the last error. A task that was never claimed needs no state. A
 -- state that cannot be parsed counts as none, so that the task still runs. A task without a body dies.
@@ -14,12 +14,21 @@ local function n(x) return string.format('%.0f', x) end
 
 local function id_of(place) return string.sub(place, 17) end
 
-local function digits_of(text) return string.match(text or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') end
+-- Returns the digits with which a place, a body or a state begins.
+local function digits_of(text)
+  return string.match(text or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d')
+end
 
 -- Returns the place of a task that is queued or dead.
 local function place_of(tasks, id)
-  local digits = digits_of(redis.call('HGET', tasks, 'b:' .. id))
+  local digits = digits_of(redis.call('HGET', tasks, 'b:' .. id)) or digits_of(redis.call('HGET', tasks, 's:' .. id))
   return digits and digits .. id
+end
+
+-- Returns the state of a task, if it has one.
+local function state_of(tasks, place)
+  local state = redis.call('HGET', tasks, 's:' .. id_of(place))
+  return digits_of(state) == digits_of(place) and state or nil
 end
 
 -- Returns the body of a task with its digits, if there is one. The second value is true if the body was removed by
@@ -27,21 +36,20 @@ end
 local function text_of(tasks, place)
   local text = redis.call('HGET', tasks, 'b:' .. id_of(place))
   local digits = digits_of(text)
-  local is_own = digits == string.sub(place, 1, 16)
+  local is_own = digits == digits_of(place)
   return is_own and text, digits and not is_own
 end
 
-local function state_of(tasks, id) return redis.call('HGET', tasks, 's:' .. id) end
-
 local function read(state)
-  local attempts, version, again, fence, token, why = string.match(state or '', '^(%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local attempts, version, again, fence, token, why =
+    string.match(state or '', '^%d+ (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not attempts then return 0, 1, 0, '0', '-', '' end
   return tonumber(attempts), tonumber(version), tonumber(again), fence, token, why
 end
 
-local function write(tasks, id, attempts, version, again, fence, token, why)
-  local numbers = n(attempts) .. ' ' .. n(version) .. ' ' .. n(again) .. ' ' .. fence
-  redis.call('HSET', tasks, 's:' .. id, numbers .. ' ' .. token .. ' ' .. why)
+local function write(tasks, place, attempts, version, again, fence, token, why)
+  local numbers = string.sub(place, 1, 16) .. ' ' .. n(attempts) .. ' ' .. n(version) .. ' ' .. n(again)
+  redis.call('HSET', tasks, 's:' .. id_of(place), numbers .. ' ' .. fence .. ' ' .. token .. ' ' .. why)
 end
 
 -- Returns the text, with its digits, that replaces the task at the end of its claim.
@@ -57,18 +65,19 @@ local function forget(tasks, claims, id, token)
   redis.call('HDEL', tasks, 'n:' .. id)
 end
 
--- Removes a task, but not its claim.
+-- Removes a task, but not its claim. If there is a later task with the same id, what is stored of that one stays.
 local function drop(set, tasks, place)
   local id = id_of(place)
   redis.call('ZREM', set, place)
-  redis.call('HDEL', tasks, 'b:' .. id, 's:' .. id)
+  local digits = digits_of(redis.call('HGET', tasks, 's:' .. id))
+  if not digits or digits == digits_of(place) then redis.call('HDEL', tasks, 'b:' .. id, 's:' .. id) end
 end
 
 -- Queues a task as new that was pushed while it was claimed. If that push has replaced the task, the task gets the new
 -- body.
 local function begin_anew(due, tasks, place, version, at, text)
   if text then redis.call('HSET', tasks, 'b:' .. id_of(place), text) end
-  write(tasks, id_of(place), 0, version, 0, '0', '-', '')
+  write(tasks, place, 0, version, 0, '0', '-', '')
   redis.call('ZADD', due, n(at), place)
 end
 
@@ -84,9 +93,8 @@ local function trim(tasks, dead, now, most, age)
   end
 end
 
--- Moves a task to the dead tasks. If its body is missing, its digits are stored, so that a push finds its place.
+-- Moves a task to the dead tasks.
 local function bury(due, tasks, dead, place, now, most, age)
-  redis.call('HSETNX', tasks, 'b:' .. id_of(place), string.sub(place, 1, 16))
   redis.call('ZREM', due, place)
   redis.call('ZADD', dead, n(now), place)
   trim(tasks, dead, now, most, age)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redlock_sync::{Queue, Task};
 use redlock_tests::Server;
-use redlock_tests::bench::stats::float;
+use redlock_tests::bench::stats::{Rounds, float};
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan, client, clock};
 use redlock_tests::foreign::{OtherQueue, Rates};
@@ -19,17 +19,37 @@ const AT_ONCE: usize = 8;
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let jobs = plan.count(JOBS);
     let mut lines = Vec::new();
-    lines.extend(told("ours, a worker of 8 threads", ours(jobs, AT_ONCE)?));
-    lines.extend(told("ours, a worker of 1 thread", ours(jobs, 1)?));
-    for other in OtherQueue::ALL.into_iter().filter(|other| other.is_here()) {
-        lines.extend(told(other.name(), other.rates(&Server::start().url(), jobs, AT_ONCE)));
+    for at_once in [AT_ONCE, 1] {
+        lines.extend(beside_bullmq(plan, jobs, at_once)?);
+    }
+    for other in [OtherQueue::Bullmq, OtherQueue::Rq].into_iter().filter(|other| other.is_here()) {
+        let rates = other.rates(&Server::start().url(), jobs, AT_ONCE);
+        let line = |what: &str, rate| alone(format!("{}: {what}", other.name()), "/s", rate, Bar::None);
+        lines.push(line("pushes one by one", rates.one));
+        lines.push(line("pushes in hundreds", rates.many));
+        lines.push(line("jobs ended", rates.ended));
     }
     Ok(lines)
 }
 
-fn told(name: &str, rates: Rates) -> [Line; 3] {
-    let line = |what: &str, rate| alone(format!("{name}: {what}"), "/s", rate, Bar::None);
-    [line("pushes one by one", rates.one), line("pushes in hundreds", rates.many), line("jobs ended", rates.ended)]
+/// Ours and the client of `BullMQ` for Rust in turn, with so many threads or jobs at once.
+fn beside_bullmq(plan: Plan, jobs: usize, at_once: usize) -> Outcome<[Line; 3]> {
+    let other = OtherQueue::BullmqRust;
+    let rates = |of: Rates| [of.one, of.many, of.ended];
+    let mut all = [Rounds::default(), Rounds::default(), Rounds::default()];
+    for _ in 0..plan.rounds() {
+        let ours = rates(ours(jobs, at_once)?);
+        let theirs =
+            if other.is_here() { rates(other.rates(&Server::start().url(), jobs, at_once)) } else { [f64::NAN; 3] };
+        for ((rounds, ours), theirs) in all.iter_mut().zip(ours).zip(theirs) {
+            rounds.push(ours, theirs);
+        }
+    }
+    let [one, many, ended] = all;
+    let line = |what: &str, rounds| {
+        Line::new(format!("{what}, {at_once} at once (raw: {})", other.name()), "/s", rounds, Bar::None)
+    };
+    Ok([line("pushes one by one", one), line("pushes in hundreds", many), line("jobs ended", ended)])
 }
 
 fn ours(jobs: usize, threads: usize) -> Outcome<Rates> {
