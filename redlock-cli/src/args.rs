@@ -79,6 +79,8 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
     /// The longest wait; `None` waits without a limit.
     pub(crate) wait: Option<Duration>,
+    /// The number of permits, if the key is that of a semaphore.
+    pub(crate) semaphore: Option<u32>,
     pub(crate) lease: Option<Duration>,
     pub(crate) min_hold: Duration,
     pub(crate) kill_after: Duration,
@@ -100,6 +102,9 @@ impl Run {
         }
         if self.once && !self.min_hold.is_zero() {
             return Err("--once has no --min-hold: --remember says for how long the program does not run again".into());
+        }
+        if self.semaphore.is_some() && (self.once || !self.min_hold.is_zero()) {
+            return Err("--semaphore has neither --once nor --min-hold".into());
         }
         if no_wait {
             self.wait = Some(Duration::ZERO);
@@ -268,9 +273,9 @@ impl Reader {
         let mut given = None;
         let mut no_wait = false;
         let (key, program) = (String::new(), Vec::new());
-        let (wait, lease, min_hold, kill_after) = (None, None, Duration::ZERO, Duration::from_secs(10));
-        let (fence, once, remember) = (false, false, None);
-        let mut run = Run { key, program, wait, lease, min_hold, kill_after, fence, once, remember };
+        let (wait, semaphore, lease, min_hold) = (None, None, None, Duration::ZERO);
+        let (kill_after, fence, once, remember) = (Duration::from_secs(10), false, false, None);
+        let mut run = Run { key, program, wait, semaphore, lease, min_hold, kill_after, fence, once, remember };
         loop {
             match self.next()? {
                 Word::Value(key) if given.is_none() => given = Some(key.string()?),
@@ -282,6 +287,7 @@ impl Reader {
                 Word::Option(name) => match name.as_str() {
                     "--wait" => run.wait = Some(length(&mut self.parser)?),
                     "--no-wait" => no_wait = true,
+                    "--semaphore" => run.semaphore = Some(self.parser.value()?.parse()?),
                     "--lease" => run.lease = Some(length(&mut self.parser)?),
                     "--min-hold" => run.min_hold = length(&mut self.parser)?,
                     "--kill-after" => run.kill_after = length(&mut self.parser)?,

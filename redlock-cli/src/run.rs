@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Cancel, Error, Lease, LostReason, MutexGuard, Once, Redlock, RunOnce};
+use redlock_sync::{Cancel, Error, Lease, LostReason, MutexGuard, Once, Redlock, RunOnce, Semaphore, SemaphorePermit};
 
 use crate::args::{Run, Servers};
 use crate::ending::{Answer, BUSY, Failure, LOST, UNAVAILABLE};
@@ -21,6 +21,28 @@ pub(crate) fn run(servers: &Servers, order: &Run) -> Result<Answer, Failure> {
     let runner = Runner { locks, order, cancel, signals, sender, events };
     let code = if order.once { runner.once() } else { runner.under_lock() }?;
     Ok(Answer::new(String::new(), code))
+}
+
+/// What the program runs under.
+enum Held {
+    Mutex(MutexGuard),
+    Permit(SemaphorePermit),
+}
+
+impl Held {
+    fn lease(&self) -> &Lease {
+        match self {
+            Held::Mutex(guard) => guard,
+            Held::Permit(permit) => permit,
+        }
+    }
+
+    fn release(self) -> Result<(), Error> {
+        match self {
+            Held::Mutex(guard) => guard.unlock(),
+            Held::Permit(permit) => permit.release(),
+        }
+    }
 }
 
 struct Runner<'a> {
@@ -44,7 +66,7 @@ impl Runner<'_> {
             return Ok(self.ended_by(signal));
         }
         let guard = outcome?;
-        let mut program = match self.start(&guard) {
+        let mut program = match self.start(guard.lease()) {
             Ok(program) => program,
             Err(failure) => {
                 self.give_back(guard);
@@ -55,14 +77,24 @@ impl Runner<'_> {
         Ok(finish(guard, has_lost, program.code()?))
     }
 
-    fn lock(&self) -> Result<MutexGuard, Error> {
+    fn lock(&self) -> Result<Held, Error> {
         let order = self.order;
+        if let Some(permits) = order.semaphore {
+            let semaphore = self.locks.semaphore(&order.key, permits).fenced(order.fence).cancel(&self.cancel);
+            let semaphore = order.lease.into_iter().fold(semaphore, Semaphore::lease);
+            let permit = match order.wait {
+                None => semaphore.acquire(),
+                Some(wait) => semaphore.try_acquire_for(wait),
+            };
+            return permit.map(Held::Permit);
+        }
         let mutex = self.locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence).cancel(&self.cancel);
         let mutex = order.lease.into_iter().fold(mutex, redlock_sync::Mutex::lease);
-        match order.wait {
+        let guard = match order.wait {
             None => mutex.lock(),
             Some(wait) => mutex.try_lock_for(wait),
-        }
+        };
+        guard.map(Held::Mutex)
     }
 
     /// Returns the signal that came before the program was started.
@@ -94,8 +126,12 @@ impl Runner<'_> {
     }
 
     /// Releases the lock although its minimum hold is not over, since that is for a lock whose program has run.
-    fn give_back(&self, guard: MutexGuard) {
-        if let Err(error) = self.unlock_at_once(guard) {
+    fn give_back(&self, held: Held) {
+        let outcome = match held {
+            Held::Mutex(guard) => self.unlock_at_once(guard),
+            Held::Permit(permit) => permit.release(),
+        };
+        if let Err(error) = outcome {
             say(&error.to_string());
         }
     }
@@ -233,8 +269,8 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Result<Event, Re
 }
 
 /// Releases the lock. The release also reports a loss that came too late to end the program. Returns the exit code.
-fn finish(guard: MutexGuard, has_lost: bool, code: u8) -> u8 {
-    match guard.unlock() {
+fn finish(held: Held, has_lost: bool, code: u8) -> u8 {
+    match held.release() {
         Err(error) if error.is_lost() => {
             if !has_lost {
                 say(&format!("{error}, before the program ended"));

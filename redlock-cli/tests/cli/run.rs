@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redlock_tests::{Server, eventually, servers};
 
-use crate::{LONG, Running, on, outcome, redlock};
+use crate::{LONG, Running, client, on, outcome, redlock};
 
 #[test]
 fn it_ends_as_its_program_does() {
@@ -64,6 +64,46 @@ fn a_program_does_not_run_while_the_lock_is_held() {
     fs::write(go, "").unwrap();
     assert_eq!(first.outcome(), (String::new(), Some(0)));
     assert_eq!(waiting.outcome(), ("ran\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn as_many_programs_run_as_the_semaphore_has_permits() {
+    let server = Server::start();
+    let go = server.dir().join("go");
+    let script = format!("cd {} && until [ -e go ] || [ ! -e log ]; do sleep 0.05; done", server.dir().display());
+    let run = || Running::start(&mut on(&server, ["run", "geocoder", "--semaphore", "2", "--", "sh", "-c", &script]));
+    let both = [run(), run()];
+    let locks = client(std::slice::from_ref(&server)).build().unwrap();
+    eventually("both permits are held", LONG, || locks.semaphore("geocoder", 2).available().unwrap() == 0);
+    let (said, code) =
+        outcome(&mut on(&server, ["run", "geocoder", "--semaphore", "2", "--no-wait", "--", "echo", "ran"]));
+    assert!(code == Some(75) && !said.contains("ran"), "{code:?} {said}");
+    let third = Running::start(&mut on(
+        &server,
+        [
+            "run",
+            "geocoder",
+            "--semaphore=2",
+            "--wait=1m",
+            "--fence",
+            "--",
+            "sh",
+            "-c",
+            "echo $REDLOCK_KEY:$REDLOCK_FENCE",
+        ],
+    ));
+    fs::write(go, "").unwrap();
+    for one in both {
+        assert_eq!(one.outcome(), (String::new(), Some(0)));
+    }
+    let (said, code) = third.outcome();
+    let fence = said.strip_prefix("geocoder:").and_then(|fence| fence.trim().parse::<u64>().ok());
+    assert!(fence.is_some() && code == Some(0), "{code:?} {said}");
+    assert_eq!(locks.semaphore("geocoder", 2).available().unwrap(), 2);
+    for odd in ["--once", "--min-hold=1s"] {
+        let (said, code) = outcome(&mut on(&server, ["run", "geocoder", "--semaphore=2", odd, "--", "true"]));
+        assert!(code == Some(64) && said.contains("--semaphore has neither"), "{code:?} {said}");
+    }
 }
 
 #[test]
