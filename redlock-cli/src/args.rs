@@ -46,6 +46,8 @@ pub(crate) enum Command {
         holder: String,
     },
     Doctor,
+    /// `redlock doctor --try`
+    Try,
     #[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
     Top(View),
     #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "what it does is not built"))]
@@ -150,7 +152,12 @@ pub(crate) struct Servers(Vec<String>);
 impl Servers {
     /// Opens a client with the settings of the environment. `--node` replaces its servers.
     pub(crate) fn open(&self) -> Result<Redlock, Failure> {
-        let builder = Builder::from_env()?;
+        self.open_with(|builder| builder)
+    }
+
+    /// Like [`open`](Servers::open), with further settings.
+    pub(crate) fn open_with(&self, set: impl FnOnce(Builder) -> Builder) -> Result<Redlock, Failure> {
+        let builder = set(Builder::from_env()?);
         let is_set = |name| env::var_os(name).is_some_and(|urls| !urls.to_string_lossy().trim().is_empty());
         if self.0.is_empty() && !["REDLOCK_NODES", "REDIS_URL"].into_iter().any(is_set) {
             let how = "no server is given: add --node redis://127.0.0.1/ before the command, or set \
@@ -222,7 +229,7 @@ impl Reader {
             "inspect" => Ok(Command::Inspect { key: need(&mut self.only_values(1)?, "KEY")? }),
             "ls" => Ok(Command::List { pattern: self.only_values(1)?.next().unwrap_or_else(|| "*".to_owned()) }),
             "release" => self.release(),
-            "doctor" => self.only_values(0).map(|_| Command::Doctor),
+            "doctor" => self.doctor(),
             "top" => self.top().map(Command::Top),
             "dash" => self.dash().map(Command::Dash),
             "queue" => self.queue().map(Command::Queue),
@@ -301,6 +308,15 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn doctor(&mut self) -> Result<Command, Stop> {
+        let mut tries = false;
+        self.values(0, &mut |name, _| {
+            tries |= name == "--try";
+            Ok(name == "--try")
+        })?;
+        Ok(if tries { Command::Try } else { Command::Doctor })
     }
 
     fn release(&mut self) -> Result<Command, Stop> {

@@ -5,7 +5,8 @@
 //! 3. `run`: runs a program under a lock, with `signals` and `program`.
 //! 4. `top`: a screen with locks and queues. `dash`: a web page. Both show the snapshots of `watch`. `text`: formats
 //!    names and lengths of time.
-//! 5. `look`: shows and releases locks. `doctor`: checks the servers. `queue`: queues of tasks.
+//! 5. `look`: shows and releases locks. `doctor`: checks the servers. `trial`: tries them out. `queue`:
+//!    queues of tasks.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits by the real clock")]
@@ -25,6 +26,7 @@ mod stderr;
 mod text;
 #[cfg(feature = "top")]
 mod top;
+mod trial;
 #[cfg(any(feature = "top", feature = "dash"))]
 mod watch;
 
@@ -65,6 +67,7 @@ fn obey(args: Args) -> Result<Answer, Failure> {
         Command::Inspect { key } => look::inspect(&servers.open()?, &key, as_json),
         Command::List { pattern } => look::list(&servers.open()?, &pattern, as_json),
         Command::Release { key, holder } => look::release(&servers.open()?, &key, &holder),
+        Command::Try => trial::trial(&servers, as_json),
         Command::Doctor => doctor::doctor(&servers.open()?, as_json),
         #[cfg(feature = "top")]
         Command::Top(view) => top::top(&servers.open()?, &view),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-pub(crate) use redlock_sync::__private::{escaped, is_odd};
+pub(crate) use redlock_sync::__private::{escaped, is_odd, printable};
 
 /// Shortens a text to this many characters. A text that was cut ends with `…`.
 pub(crate) fn cut(text: &str, most: usize) -> String {

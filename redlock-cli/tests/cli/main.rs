@@ -17,6 +17,7 @@ mod signals;
 mod stderr;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod trial;
 
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;

@@ -7,7 +7,8 @@
 //! 5. `span`: the span of a body, with feature `tracing`.
 //! 6. `memory`: sends commands to a node in memory, as any client of a server can.
 //! 7. `duration`: parses lengths of time as environment variables have them, for `redlock-cli`.
-//! 8. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
+//! 8. `listens`, `remove_keys`: what `redlock doctor --try` sees and removes.
+//! 9. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
 
 mod assert;
 mod escape;
@@ -30,6 +31,20 @@ pub use crate::protocol::script::Script;
 #[must_use]
 pub fn scripts() -> Vec<&'static Script> {
     crate::protocol::script::all()
+}
+
+/// True if the client is subscribed to its notifications, as it is after a wait: for `redlock doctor --try`.
+#[must_use]
+pub fn listens(locks: &crate::Redlock) -> bool {
+    crate::client::listens(locks)
+}
+
+/// Ends all keys of a name, by a script that no server has seen: for `redlock doctor --try`.
+///
+/// # Errors
+/// As other calls, if a server did not answer or refused it.
+pub fn remove_keys(locks: &crate::Redlock, name: &str) -> Result<u64, crate::Error> {
+    crate::client::remove_keys(locks, name)
 }
 
 /// Parses a length of time with units, such as `1h30m`.

@@ -6,6 +6,7 @@ mod environment;
 mod listing;
 mod locks;
 mod snapshot;
+mod trial;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use self::ending::Ended;
 pub(crate) use self::environment::{NODES, URL, duration};
 pub use self::listing::HeldLock;
 pub use self::snapshot::{SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
+pub(crate) use self::trial::{listens, remove_keys};
 
 use crate::error::Error;
 use crate::health::{Health, health};

@@ -143,6 +143,7 @@ scripts! {
     WRONG_TYPE = "wrong_type" for "look for a wrong type of",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" for "write to",
+    REMOVE_KEYS = "remove_keys" for "remove the keys of",
     SEMAPHORE_ACQUIRE = "semaphore_acquire" for "acquire"
         { purpose: Purpose::Acquire, needs: Some("check semaphore"), is_for_replicas: true },
     SEMAPHORE_EXTEND = "semaphore_extend" for "extend" { is_for_replicas: true },
