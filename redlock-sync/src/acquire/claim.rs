@@ -218,7 +218,8 @@ impl ClaimLoop<'_> {
 /// Makes one round with a new token. A claim that it may have made is rolled back before an error is returned.
 fn attempt(request: &ClaimRequest<'_>, wait: Option<(&str, Duration)>) -> Result<HeldTask, NotClaimed> {
     let attempt = Attempt::new(request, wait)?;
-    let ballot = request.client.quorum.round(&attempt.call, attempt.by);
+    let quorum = &request.client.quorum;
+    let ballot = quorum.round(&attempt.call, quorum.round_deadline());
     attempt.judged(ballot)
 }
 
@@ -232,7 +233,7 @@ pub(crate) fn end_and_claim(lease: &Lease, request: &ClaimRequest<'_>) -> (Resul
     let is_open = request.client.check_open().and_then(|()| request.not_cancelled());
     // Without a token, no task is claimed. A later claim reports why.
     let Ok(attempt) = is_open.and_then(|()| Attempt::new(request, None)) else { return (lease.release(), None) };
-    let (ended, ballot) = lease.release_and(&attempt.call, attempt.by);
+    let (ended, ballot) = lease.release_and(&attempt.call);
     (ended, ballot.and_then(|ballot| attempt.judged(ballot).ok()))
 }
 
@@ -242,23 +243,21 @@ struct Attempt<'a> {
     id: LockId,
     lease: Duration,
     call: TypedCall<ClaimReply>,
-    by: Tick,
 }
 
 impl<'a> Attempt<'a> {
     fn new(request: &'a ClaimRequest<'a>, wait: Option<(&str, Duration)>) -> Result<Attempt<'a>, Error> {
         let ClaimRequest { client, tasks, options, attempts, limit } = *request;
-        let by = client.quorum.round_deadline();
         let lease = LeaseInner::first_lease(options);
         let id = token(client, options)?;
         let call = tasks.claim(&id, lease, attempts, limit, wait);
-        Ok(Attempt { request, id, lease, call, by })
+        Ok(Attempt { request, id, lease, call })
     }
 
     /// Begins the lease of the task that was claimed. A claim that came too late, or may have been made, is rolled
     /// back.
     fn judged(self, ballot: Ballot<ClaimReply>) -> Result<HeldTask, NotClaimed> {
-        let Attempt { request, id, lease, by, .. } = self;
+        let Attempt { request, id, lease, .. } = self;
         let ClaimRequest { client, tasks, options, limit, .. } = *request;
         let quorum = &client.quorum;
         let is_in_time = ballot.validity(lease, quorum.now()) >= MIN_VALIDITY;
@@ -276,7 +275,8 @@ impl<'a> Attempt<'a> {
             vote => {
                 let is_late = vote.is_yes();
                 let ballot = Ballot { votes: PerNode::from([vote]), started, duplicate };
-                roll_back(request, &ballot, &id, lease, by);
+                // The attempt and its roll-back together get one node timeout.
+                roll_back(request, &ballot, &id, lease, started.after(quorum.settings.node_timeout));
                 let key = tasks.due.as_str();
                 let error = if is_late {
                     let took = quorum.now().since(started);

@@ -326,11 +326,7 @@ impl Lease {
 
     /// Like [`release`](Lease::release), with another call behind the release, in one packet. Its ballot is `None` if
     /// nothing was sent, since the lease was over.
-    pub(crate) fn release_and<R: Reply>(
-        &self,
-        then: &TypedCall<R>,
-        by: Tick,
-    ) -> (Result<(), Error>, Option<Ballot<R>>) {
+    pub(crate) fn release_and<R: Reply>(&self, then: &TypedCall<R>) -> (Result<(), Error>, Option<Ballot<R>>) {
         let began = self.inner.quorum.now();
         let grace = self.inner.quorum.settings.two_rounds();
         if let Some(result) = self.prepare_end(began) {
@@ -338,7 +334,7 @@ impl Lease {
         }
         let _unanswered = self.leases.pending.count_unanswered();
         self.stop_renewals(began);
-        let (outcome, ballot) = self.inner.release_and(then, by, grace);
+        let (outcome, ballot) = self.inner.release_and(then, grace);
         (self.released(began, self.inner.end_release(outcome, &self.leases.pending)), ballot)
     }
 

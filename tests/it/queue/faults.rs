@@ -137,7 +137,12 @@ fn queue_fault_10_a_full_server_can_be_drained() {
     claim(&mails).retry_after(ms(60_000), "later").unwrap();
     assert_eq!(mails.pop_due(9).unwrap().len(), 1);
     assert_eq!((mails.len().unwrap(), mails.peek(1).unwrap()[0].why()), (1, "later"));
+    assert!(mails.pause().unwrap() && mails.resume().unwrap());
     assert!(mails.try_claim().unwrap().is_none() && mails.remove("c").unwrap());
+    server.unfill();
+    mails.push(task("f").after(ms(60_000))).unwrap();
+    server.fill();
+    assert_eq!(mails.clear().unwrap(), 1);
     server.unfill();
 }
 

@@ -52,6 +52,27 @@ fn a_worker_needs_one_round_trip_for_each_job() {
     assert!(alone <= 8, "{alone} claims did not follow an end");
 }
 
+/// The time for the pair begins when the renewal is over.
+#[test]
+fn a_pair_waits_for_a_renewal_under_way() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let mails = queue(&proxy.url());
+    mails.push_all(["a", "b", "c"].map(task)).unwrap();
+    let job = claim(&mails).ack_and_claim().unwrap().unwrap();
+    let renewal = proxy.on("extend", Act::HoldReply);
+    renewal.wait_hit(SOON);
+    // Together they take longer than one node timeout.
+    let slow = proxy.on("finish", Act::Delay(ms(1000)));
+    thread::scope(|scope| {
+        let next = scope.spawn(|| job.ack_and_claim());
+        thread::sleep(ms(2500));
+        renewal.release();
+        assert_eq!(next.join().unwrap().unwrap().unwrap().id(), "c");
+    });
+    assert_eq!(slow.hits(), 1);
+}
+
 /// The next task must not be held by a caller who does not know of it.
 #[test]
 fn queue_fault_22_the_end_is_refused_and_the_next_claim_is_won() {

@@ -132,11 +132,11 @@ impl LeaseInner {
     pub(in crate::lease) fn release_and<R: Reply>(
         self: &Arc<Self>,
         then: &TypedCall<R>,
-        by: Tick,
         grace: Duration,
     ) -> (ReleaseOutcome, Option<Ballot<R>>) {
         match self.begin_release(self.quorum.now(), grace) {
             Ok((_rounds, release)) => {
+                let by = self.quorum.round_deadline();
                 let (released, ballot) = self.quorum.round_of_two(&release.call, then, by);
                 (self.finish_release(&release, released, by, true), Some(ballot))
             }
