@@ -187,7 +187,7 @@ pub struct SeenQueue {
     pub tasks: u64,
     /// Tasks that wait and are due.
     pub due: u64,
-    /// Tasks that are claimed. If the lease of a claim has ended, its task counts as due.
+    /// Claims. A claim whose lease has ended counts until its task is claimed again, and its task counts as due too.
     pub claimed: u64,
     /// Dead tasks.
     pub dead: u64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_sync::{Error, IfQueued, Queue, Task};
 use redlock_tests::Server;
 
-use super::rig::{ask, ms, place, queue, server_time, task};
+use super::rig::{ask, assert_empty, ms, place, queue, server_time, task};
 
 type Operation = (&'static str, fn(&Queue, redlock_sync::Job) -> Result<(), Error>);
 
@@ -57,6 +57,22 @@ fn queue_fault_15_damaged_entries_fail_no_call() {
             }
         }
     }
+}
+
+/// A claim that finds no task ends what was left.
+#[test]
+fn queue_fault_15_an_empty_queue_keeps_nothing_of_damaged_entries() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    mails.push(task("a")).unwrap();
+    let job = mails.try_claim().unwrap().unwrap();
+    mails.push(task("a").if_queued(IfQueued::Replace)).unwrap();
+    ask::<()>(&server, "HDEL", "tasks", &["s:a"]);
+    std::mem::forget(job);
+    assert_eq!(mails.pop_due(9).unwrap().len() + usize::from(mails.remove("a").unwrap()), 1);
+    assert_eq!(ask::<usize>(&server, "HLEN", "claims", &[]), 1);
+    assert!(mails.try_claim().unwrap().is_none());
+    assert_empty(&server);
 }
 
 #[test]

@@ -88,8 +88,11 @@ for _ = 1, 10 do
     -- A key of another type is found here, where the script does nothing else. A claim of a due task need not check
     -- that.
     trim(tasks, dead, now, ARGV[4], ARGV[5])
-    -- Without a task, there is no claim. What was left behind by changes by hand ends here.
-    if not place then redis.call('PEXPIRE', claims, 0) end
+    -- Without a task, there is no claim and no state. What changes by hand have left ends here.
+    if not place then
+      redis.call('PEXPIRE', claims, 0)
+      if not is_paused and redis.call('ZCARD', dead) == 0 then redis.call('PEXPIRE', tasks, 0) end
+    end
     if wait ~= '' and ARGV[7] == '0' then
       redis.call('ZREM', waits, wait)
       -- Only this wait may have been notified of the next task.

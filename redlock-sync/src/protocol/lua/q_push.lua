@@ -71,7 +71,7 @@ for i = 3, #ARGV, 3 do
     -- Each task of one push is pushed a microsecond after the one before.
     local digits = string.format('%016.0f', now + (i - 3) / 3)
     redis.call('HSET', tasks, 'b:' .. id, digits .. body)
-    redis.call('HDEL', tasks, 's:' .. id)
+    redis.call('HDEL', tasks, 's:' .. id, 'n:' .. id)
     redis.call('ZADD', due, n(at), digits .. id)
     if old then redis.call('ZREM', dead, old) end
     outcome = 1
