@@ -133,6 +133,7 @@ impl Clock for SystemClock {
         Tick(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
+    /// On Windows, `Instant` goes on while the machine sleeps.
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     #[allow(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     fn now(&self) -> Tick {

@@ -208,6 +208,10 @@ impl Nodes {
         calls.iter().map(|call| self.call(call, by, ask, need)).collect()
     }
 
+    pub(crate) fn two_calls(&self, first: &Arc<Call>, second: &Arc<Call>, by: Tick) -> (Answers, Answers) {
+        (self.call(first, by, &|_| true, 1), self.call(second, by, &|_| true, 1))
+    }
+
     /// The call is executed some time later. So calls that are sent later can overtake it.
     pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
         let (server, call, posted) = (Arc::clone(&self.server), Arc::clone(call), Arc::clone(&self.posted));
