@@ -33,7 +33,7 @@ fn stored(server: &Server) -> Vec<String> {
 
 /// Stores an arrival on one server only.
 fn store_on(server: &Server, arrival: &str) {
-    let _: i64 = server.ask(cmd("ZADD").arg(KEY).arg("2e16").arg(arrival));
+    let _: i64 = server.ask(cmd("ZADD").arg(KEY).arg("9000000000000002").arg(arrival));
 }
 
 fn opens_when_the_last_has_arrived(nodes: usize) {

@@ -132,7 +132,7 @@ fn a_bounded_wait_is_late_by_two_node_timeouts_at_most() {
             store_on(&servers[0], "=a");
             let late = wait.join().unwrap();
             for server in &servers {
-                let _: i64 = server.ask(cmd("ZADD").arg("other").arg("2e16").arg("=a"));
+                let _: i64 = server.ask(cmd("ZADD").arg("other").arg("9000000000000002").arg("=a"));
             }
             late
         })

@@ -128,7 +128,7 @@ fn built_04_no_majority_confirms_the_mark() {
 }
 
 fn mark<P: Place>(node: &P, rest: Duration) {
-    node.ask(&["ZADD", MARK, "1e16", "!"]);
+    node.ask(&["ZADD", MARK, "9000000000000001", "!"]);
     node.expire(MARK, rest);
 }
 

@@ -2,7 +2,7 @@
 -- once. A full server (maxmemory) refuses the first write. The mark that the latch is open is an exception, since the
 -- waits could not continue without it.
 -- The latch is a sorted set. Its scores are later than any time, so other kinds of lock take its members for holders
--- without an end.
+-- without an end. They are exact numbers below 2^53, since not every server writes larger ones as its Lua reads them.
 -- KEYS[1] latch, KEYS[2] its waits
 -- ARGV[1] number of arrivals that open it, ARGV[2] ms for which it is kept at least, ARGV[3..] arrivals; `!` is the
 -- mark that it is open; the last argument may be that of permissions.lua
@@ -11,7 +11,7 @@
 local key, waits = KEYS[1], KEYS[2]
 local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
 if first.err then return first end
-if first[2] and tonumber(first[2]) < 1e16 then
+if first[2] and tonumber(first[2]) < 9e15 then
   return redis.error_reply('WRONGTYPE the key holds a lock that is no latch')
 end
 local is_marked = first[1] == '!'
@@ -23,11 +23,11 @@ end
 if ARGV[3] == '!' then keep() end
 for i = 3, #ARGV do
   if ARGV[i] == '!' then
-    redis.call('ZADD', key, '1e16', '!')
+    redis.call('ZADD', key, '9000000000000001', '!')
     is_marked = true
   elseif count < 10000 then
     -- No latch needs more arrivals than this count.
-    count = count + redis.call('ZADD', key, 'NX', '2e16', ARGV[i])
+    count = count + redis.call('ZADD', key, 'NX', '9000000000000002', ARGV[i])
   end
 end
 keep()

@@ -9,7 +9,7 @@ local key, waits, wait = KEYS[1], KEYS[2], ARGV[3]
 if wait ~= '' then redis.pcall('ZREM', waits, wait) end
 local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
 if first.err then return first end
-if first[2] and tonumber(first[2]) < 1e16 then
+if first[2] and tonumber(first[2]) < 9e15 then
   return redis.error_reply('WRONGTYPE the key holds a lock that is no latch')
 end
 local is_marked = first[1] == '!'

@@ -4,6 +4,6 @@
 local first = redis.pcall('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if first.err then return first end
 if not first[2] then return -1 end
-if tonumber(first[2]) < 1e16 then return redis.error_reply('WRONGTYPE the key holds a lock that is no latch') end
+if tonumber(first[2]) < 9e15 then return redis.error_reply('WRONGTYPE the key holds a lock that is no latch') end
 redis.call('DEL', KEYS[1])
 return 1

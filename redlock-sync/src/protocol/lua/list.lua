@@ -91,7 +91,7 @@ end
 local function kind_of(member, score)
   if string.find(member, HOLDER) then return 'rw' end
   if string.find(member, PERMIT) then return 'semaphore' end
-  return (score == 1e16 or score == 2e16) and 'latch'
+  return (score == 9e15 + 1 or score == 9e15 + 2) and 'latch'
 end
 
 local function list_key(key, is_named, from)
