@@ -87,11 +87,12 @@ for _ = 1, 10 do
   if is_paused or not place or at > now then
     -- A key of another type is found here, where the script does nothing else. A claim of a due task need not check
     -- that.
-    trim(tasks, dead, now, ARGV[4], ARGV[5])
+    local all_dead = redis.call('ZCARD', dead)
+    if ARGV[5] ~= '' then trim(tasks, dead, now, all_dead, ARGV[5]) end
     -- Without a task, there is no claim and no state. What changes by hand have left ends here.
     if not place then
       redis.call('PEXPIRE', claims, 0)
-      if not is_paused and redis.call('ZCARD', dead) == 0 then redis.call('PEXPIRE', tasks, 0) end
+      if not is_paused and all_dead == 0 then redis.call('PEXPIRE', tasks, 0) end
     end
     if wait ~= '' and ARGV[7] == '0' then
       redis.call('ZREM', waits, wait)
