@@ -243,7 +243,10 @@ fn more_scenarios() -> Vec<Scenario> {
         ),
         ("a key of another type is left alone", left_alone(spoil(0))),
         ("a semaphore is left alone", left_alone(script("spoil", "return redis.call('ZADD', KEYS[1], 9e15, '0 a')"))),
-        ("a latch is left alone", left_alone(script("spoil", "return redis.call('ZADD', KEYS[1], '9000000000000002', '=ra')"))),
+        (
+            "a latch is left alone",
+            left_alone(script("spoil", "return redis.call('ZADD', KEYS[1], '9000000000000002', '=ra')")),
+        ),
     ]
 }
 
