@@ -39,8 +39,8 @@ if is_pushed then
   return {1, 1}
 end
 local dead, policy = KEYS[3], ARGV[1]
--- A key of another type is found before anything is written. As in the fast path, a single task that is new needs no key
--- of dead tasks.
+-- A key of another type is found before anything is written. As in the fast path, a single task that is new needs no
+-- key of dead tasks.
 if redis.call('HGET', tasks, 'b:' .. ARGV[3]) or #ARGV > 5 then redis.call('ZCARD', dead) end
 local are_waiting = redis.call('ZCARD', waits) > 0
 local time = redis.call('TIME')
