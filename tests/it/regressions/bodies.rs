@@ -112,7 +112,9 @@ fn a_body_that_is_too_slow_is_no_outage() {
     beside_locks(&locks, || {
         let error = queue.push(vec![8; LARGEST / 4]).unwrap_err();
         assert!(error.is_unavailable(), "{error}");
-        let error = queue.try_claim_for(3 * NODE_TIMEOUT).map(drop).unwrap_err();
-        assert!(error.is_unavailable(), "{error}");
+        // The last attempt can overtake the roll-back of the one before. Then it finds no due task.
+        let claimed = queue.try_claim_for(3 * NODE_TIMEOUT);
+        let is_none = matches!(claimed, Ok(None)) || claimed.as_ref().is_err_and(redlock_sync::Error::is_unavailable);
+        assert!(is_none, "{claimed:?}");
     });
 }
