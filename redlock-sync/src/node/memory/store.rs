@@ -323,11 +323,6 @@ fn on_hash(fields: &mut BTreeMap<Vec<u8>, Vec<u8>>, command: &[u8], rest: &[&[u8
             let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
             count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
         }
-        (b"HSETNX", [field, value]) => {
-            let is_new = !fields.contains_key(*field);
-            fields.entry(field.to_vec()).or_insert_with(|| value.to_vec());
-            count(usize::from(is_new))
-        }
         (b"HMGET", wanted) => {
             let value = |field: &&[u8]| fields.get(*field).cloned().map_or(MemoryReply::Nil, MemoryReply::Bulk);
             MemoryReply::List(wanted.iter().map(value).collect())

@@ -11,7 +11,7 @@ if kind then
     mutex = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZRANGE ZREVRANGE EVALSHA EVAL',
     semaphore = 'SET GET MGET PEXPIRE PTTL EXISTS TIME ZADD ZREM ZRANGE ZREVRANGE ZREMRANGEBYSCORE EVALSHA EVAL',
     rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA EVAL',
-    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HMGET HSET HSETNX HDEL EVALSHA EVAL',
+    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HMGET HSET HDEL EVALSHA EVAL',
   }
   -- The arguments that make a call of each command complete, since the server reads the keys in it. No such call
   -- changes anything: it only reads, or its arguments are refused after the check of permissions.
@@ -19,7 +19,7 @@ if kind then
     SET = {'', 'NX', 'XX'}, PEXPIRE = {'never'}, ZADD = {'never', ''}, ZREM = {''}, ZSCORE = {''}, ZPOPMIN = {'never'},
     ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
     ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'},
-    HGET = {''}, HMGET = {''}, HSET = {'', '', ''}, HSETNX = {''}, HDEL = {''},
+    HGET = {''}, HMGET = {''}, HSET = {'', '', ''}, HDEL = {''},
   }
   local missing, unknown, is_full = {}, {}, false
   local function need(command, ...)

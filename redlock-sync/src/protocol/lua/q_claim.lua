@@ -33,9 +33,9 @@ if #ARGV == 8 then
       -- These calls come before any change, since they fail if the key is of another type.
       if wait ~= '' then redis.call('ZREM', waits, wait) end
       must_wake = must_wake and redis.call('ZCARD', waits) > 0
-      -- A token that has a claim gets the same task again, from the rest of the script. So does every token on a full
+      -- A token that has a claim gets the same task again, from the rest of the script. That also claims on a full
       -- server, which refuses this write.
-      if redis.pcall('HSETNX', claims, token, place) == 1 then
+      if not redis.call('HGET', claims, token) and redis.pcall('HSET', claims, token, place) == 1 then
         local fence = string.format('%.0f', now)
         local last = redis.pcall('SET', KEYS[6], fence, 'PX', ARGV[8], 'GET')
         if type(last) == 'table' then

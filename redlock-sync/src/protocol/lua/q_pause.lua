@@ -6,7 +6,7 @@
 -- include permissions, push, q_wake
 redis.call('ZCARD', KEYS[2])
 redis.call('HDEL', KEYS[1], '')
-if ARGV[1] == 'pause' then return redis.call('HSETNX', KEYS[1], 'paused', '1') end
+if ARGV[1] == 'pause' then return redis.call('HSET', KEYS[1], 'paused', '1') end
 if redis.call('HDEL', KEYS[1], 'paused') == 0 then return 0 end
 wake(KEYS[2])
 return 1

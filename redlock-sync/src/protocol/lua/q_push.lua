@@ -19,7 +19,9 @@ if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
   -- This call comes before any write, since it fails if the key is of another type.
   local are_waiting = redis.call('ZCARD', waits) > 0
   -- Each task that is queued or dead has a body.
-  if redis.call('HSETNX', tasks, body, digits .. ARGV[4]) == 1 then
+  if not redis.call('HGET', tasks, body) then
+    -- A full server refuses this.
+    redis.call('HSET', tasks, body, digits .. ARGV[4])
     local place, at = digits .. ARGV[3], digits
     if ARGV[5] ~= '+0' then at = string.format('%.0f', now + ARGV[5]) end
     local queued = redis.pcall('ZADD', due, at, place)
