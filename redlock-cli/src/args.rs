@@ -75,6 +75,7 @@ pub(crate) struct View {
 }
 
 /// `redlock run`
+#[derive(Default)]
 pub(crate) struct Run {
     pub(crate) key: String,
     /// The program with its arguments.
@@ -279,10 +280,7 @@ impl Reader {
     fn run(&mut self) -> Result<Command, Stop> {
         let mut given = None;
         let mut no_wait = false;
-        let (key, program) = (String::new(), Vec::new());
-        let (wait, semaphore, lease, min_hold) = (None, None, None, Duration::ZERO);
-        let (kill_after, fence, once, remember) = (Duration::from_secs(10), false, false, None);
-        let mut run = Run { key, program, wait, semaphore, lease, min_hold, kill_after, fence, once, remember };
+        let mut run = Run { kill_after: Duration::from_secs(10), ..Run::default() };
         loop {
             match self.next()? {
                 Word::Value(key) if given.is_none() => given = Some(key.string()?),

@@ -20,7 +20,7 @@ const BODY: usize = 512 * 1024;
 
 /// The names, each of one check. All keys begin with the prefix of the trial.
 const NAMES: [&str; 12] =
-    ["lock", "busy", "order", "wait", "lease", "fence", "rw", "permits", "latch", "once", "queue", "body"];
+    ["lock", "busy", "visible", "wait", "lease", "fence", "rw", "permits", "latch", "once", "queue", "body"];
 
 fn since(began: Instant) -> Found {
     Found::Works(Some(began.elapsed()), String::new())
@@ -71,9 +71,9 @@ impl Trial {
         Ok(Found::Works(None, String::new()))
     }
 
-    /// What one connection was told is there for another one.
-    pub(super) fn order(&self) -> Outcome {
-        let (mine, theirs) = (self.locks.mutex("order"), self.other.mutex("order"));
+    /// A write that was confirmed to one client is visible to another one.
+    pub(super) fn visibility(&self) -> Outcome {
+        let (mine, theirs) = (self.locks.mutex("visible"), self.other.mutex("visible"));
         for _ in 0..50 {
             let guard = mine.try_lock()?;
             if !theirs.is_locked()? {

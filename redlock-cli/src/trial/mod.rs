@@ -46,7 +46,11 @@ const CHECKS: [Check; 14] = [
     ("lock and unlock", Trial::lock, "nothing works without it"),
     ("a script the server has not seen", Trial::unseen, "calls fail after each restart of the server"),
     ("a lock excludes another client", Trial::busy, "DO NOT USE this server: it does not keep locks"),
-    ("connections see each other", Trial::order, "DO NOT USE this server: a read or a write goes to another one"),
+    (
+        "clients see each other's writes",
+        Trial::visibility,
+        "DO NOT USE this server: a read or a write goes to another one",
+    ),
     ("a waiter is notified", Trial::wait, "waiters poll: PUBLISH in scripts, or SUBSCRIBE, does not work"),
     ("a lease ends on time", Trial::lease, "keys end late or early: locks of dead holders stay, or live ones are lost"),
     ("fencing tokens rise", Trial::fences, "do not rely on fencing tokens"),

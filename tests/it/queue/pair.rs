@@ -93,6 +93,37 @@ fn queue_fault_22_the_end_is_refused_and_the_next_claim_is_won() {
     a.ack().unwrap();
 }
 
+/// A worker runs the next task, since it has not claimed that one in vain.
+#[test]
+fn queue_fault_22_a_worker_goes_on_behind_an_end_that_is_refused() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    mails.push_all(["a", "b"].map(task)).unwrap();
+    let (tell, handled) = mpsc::channel();
+    let (go_on, gate) = mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
+    let short = queue(&server.url()).lease(ms(4000)).renew(false);
+    let worker = short
+        .worker(1, move |job| {
+            tell.send((job.id().to_owned(), job.attempt())).unwrap();
+            if job.id() == "a" {
+                gate.lock().unwrap().recv_timeout(SOON).unwrap();
+            }
+        })
+        .unwrap();
+    assert_eq!(handled.recv_timeout(SOON).unwrap(), ("a".to_owned(), 1));
+    // Another claimant takes the task over. The other task waits meanwhile.
+    let b = claim(&mails);
+    let a = claim(&mails);
+    assert_eq!((b.id(), a.id(), a.attempt()), ("b", "a", 2));
+    b.retry_after(Duration::ZERO, "later").unwrap();
+    go_on.send(()).unwrap();
+    assert_eq!(handled.recv_timeout(SOON).unwrap(), ("b".to_owned(), 2));
+    a.ack().unwrap();
+    eventually("both are done", SOON, || mails.is_empty().unwrap());
+    assert_eq!(worker.stop(SOON), 0);
+}
+
 /// The worker stops while the pair is on its way.
 #[test]
 fn queue_fault_23_a_claim_that_reaches_a_stopping_worker_is_given_back() {
