@@ -124,7 +124,7 @@ const TERMS: LatchTerms =
 /// stores the mark, and each check stores it on the servers that lack it. A server may have restarted within
 /// [`remember`](RunOnce::remember), while another one did not. While one server does not answer, the restarted one does
 /// not count as a server without a mark ([`restart_guard`](crate::Builder::restart_guard)). The call then returns
-/// `Unavailable`.
+/// `Unavailable`. If all servers are younger than `remember`, each of them counts.
 #[derive(Clone)]
 pub struct RunOnce {
     client: Arc<ClientInner>,

@@ -30,9 +30,10 @@ const SAFETY_SLACK: u64 = 10_000 * MS;
 pub(crate) const LATCH_ROUND: u64 = 3000 * MS;
 pub(crate) const LATCH_LIFE: Duration = Duration::from_secs(12);
 /// The time in ns after which a job that is run once gets a new name. Calls for an old name go on for some rounds. So
-/// the servers remember the job for longer.
+/// the servers remember the job for longer. In the second half of a short run they are older than that, so the guard
+/// against restarted nodes acts.
 pub(crate) const JOB_ROUND: u64 = 500 * MS;
-pub(crate) const JOB_LIFE: Duration = Duration::from_secs(30);
+pub(crate) const JOB_LIFE: Duration = Duration::from_secs(15);
 /// The number of workers of a latch. The latch opens when all of them have arrived.
 pub(crate) const WORKERS: u8 = 5;
 /// The time in ns after which a lock that was given up in a partition is gone from all nodes. It counts from when all

@@ -1,9 +1,11 @@
 //! Checks that a latch opens when all workers have arrived, not before, and stays open.
 //!
 //! The documentation permits that lost data closes a latch. This needs the loss of the data on a majority, or on a node
-//! whose vote counts because it did not restart. No fault may open a latch.
+//! whose vote counts: it did not restart, or all nodes have restarted within the lifetime. No fault may open a latch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
 
 use super::{Verdict, Violation};
 use crate::clock::MS;
@@ -50,7 +52,7 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
     let life = u64::try_from(LATCH_LIFE.as_nanos()).unwrap_or(u64::MAX) - slack();
     let is_in_time = |saw: &&&Saw| saw.from > open.until && saw.until < begin + life;
     let closed = saws.iter().find(|saw| !saw.is_open && is_in_time(saw))?;
-    if history.beyond || may_be_lost(history, begin, closed.until) {
+    if history.beyond || may_be_lost(history, begin, &(closed.from..closed.until), LATCH_LIFE) {
         return None;
     }
     let what = format!(
@@ -64,10 +66,11 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
     Some(Violation { at: closed.until, what, slice })
 }
 
-/// True if a majority lost its data within this span. It is also true if a node without a restart lost its data,
-/// because the vote of such a node counts.
-pub(super) fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
-    let near = history.struck.iter().filter(|s| s.from <= until && s.until + slack() >= from);
+/// True if enough nodes lost their data from this time to the end of a call: a majority, or one node whose vote counts.
+/// The vote of a node that restarted within `life` counts if no node is older. That of a node that lost its data
+/// without a restart always does.
+pub(super) fn may_be_lost(history: &History, from: u64, call: &Range<u64>, life: Duration) -> bool {
+    let near = history.struck.iter().filter(|s| s.from <= call.end && s.until + slack() >= from);
     let mut lost: BTreeSet<Target> = BTreeSet::new();
     for struck in near {
         match struck.fault.kind {
@@ -76,7 +79,17 @@ pub(super) fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
             _ => {}
         }
     }
-    lost.len() > history.nodes / 2
+    lost.len() > history.nodes / 2 || (!lost.is_empty() && !has_old_node(history, call.start, life))
+}
+
+/// True if some node has been up for `life` at this time. A server tells its age in whole seconds.
+fn has_old_node(history: &History, at: u64, life: Duration) -> bool {
+    let old = u64::try_from(life.as_nanos()).unwrap_or(u64::MAX) + 1000 * MS;
+    let up_since = |node| {
+        let faults = history.struck.iter().filter(|s| s.from <= at && s.fault.target == Target::Node(node));
+        faults.filter(|s| s.fault.kind.is_restart()).map(|s| s.until).fold(history.begin, u64::max)
+    };
+    (0..history.nodes).any(|node| up_since(node) + old <= at)
 }
 
 #[cfg(test)]
@@ -89,7 +102,11 @@ mod tests {
     use crate::timing::WORKERS;
 
     fn arrive(story: Story, workers: impl IntoIterator<Item = u8>) -> Story {
-        let arrives = |story: Story, worker| story.event(100, worker, What::Arrives { latch: 7, worker });
+        arrive_at(story, 100, workers)
+    }
+
+    fn arrive_at(story: Story, at: u64, workers: impl IntoIterator<Item = u8>) -> Story {
+        let arrives = |story: Story, worker| story.event(at, worker, What::Arrives { latch: 7, worker });
         workers.into_iter().fold(story, arrives)
     }
 
@@ -114,17 +131,21 @@ mod tests {
         assert_eq!(found(saw(arrive(Story::new(), 0..WORKERS), 99, true)), 1);
     }
 
-    fn closes_again(story: Story) -> usize {
-        found(saw(saw(arrive(story, 0..WORKERS), 120, true), 150, false))
+    /// True if it is found that a latch of this time opens after 20 ms, and closes again 30 ms later. After 10 ms these
+    /// nodes have lost their data.
+    fn is_found(at: u64, kind: Kind, nodes: &[usize]) -> bool {
+        let lost = |story: Story, &node| story.struck(kind, Target::Node(node), at + 10, at + 11);
+        let story = nodes.iter().fold(arrive_at(Story::new(), at, 0..WORKERS), lost);
+        found(saw(saw(story, at + 20, true), at + 50, false)) == 1
     }
 
     #[test]
     fn one_that_closes_again_is_found_unless_its_data_may_be_lost() {
-        assert_eq!(closes_again(Story::new()), 1);
-        let minority = || Story::new().struck(Kind::Empty, Target::Node(0), 110, 111);
-        assert_eq!(closes_again(minority()), 1);
-        assert_eq!(closes_again(minority().struck(Kind::Amnesia, Target::Node(1), 110, 111)), 0);
-        assert_eq!(closes_again(Story::new().struck(Kind::Flush, Target::Node(0), 110, 111)), 0);
+        assert!(is_found(100, Kind::Empty, &[]));
+        assert!(!is_found(100, Kind::Empty, &[0]), "no node is old enough");
+        assert!(is_found(20_000, Kind::Empty, &[0]));
+        assert!(!is_found(20_000, Kind::Amnesia, &[0, 1]));
+        assert!(!is_found(20_000, Kind::Flush, &[0]));
     }
 
     #[test]

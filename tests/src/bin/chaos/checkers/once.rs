@@ -2,7 +2,7 @@
 //! return `Ran`.
 //!
 //! The documentation permits that lost data makes the servers forget a job. This needs the loss of the data on a
-//! majority, or a replica that becomes the master.
+//! majority, or on one node if all have restarted within the time, or a replica that becomes the master.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,9 @@ pub(super) fn check(history: &History) -> Verdict {
 
 fn is_remembered(history: &History, former: &Ran, ran: &Ran) -> bool {
     let life = u64::try_from(JOB_LIFE.as_nanos()).unwrap_or(u64::MAX) - slack();
-    ran.at < former.at + life && !may_be_lost(history, former.at, ran.at)
+    let calls = history.calls.iter().filter(|call| call.session == ran.session && call.from <= ran.at);
+    let from = calls.map(|call| call.from).max().unwrap_or(ran.at);
+    ran.at < former.at + life && !may_be_lost(history, former.at, &(from..ran.at), JOB_LIFE)
 }
 
 fn violation(history: &History, former: &Ran, ran: &Ran) -> Violation {
@@ -63,9 +65,15 @@ mod tests {
 
     #[test]
     fn a_mark_may_be_lost_with_the_data_of_a_majority() {
-        let lost = |story: Story, node| story.struck(Kind::Empty, Target::Node(node), 110, 115);
-        let twice = |story: Story| found(ran(ran(story, 100, 1, 7), 120, 2, 7));
+        let lost = |story: Story, node| story.struck(Kind::Empty, Target::Node(node), 20_110, 20_115);
+        let twice = |story: Story| found(ran(ran(story, 20_100, 1, 7), 20_120, 2, 7));
         assert_eq!(twice(lost(Story::new(), 0)), 1);
         assert_eq!(twice(lost(lost(Story::new(), 0), 1)), 0);
+    }
+
+    #[test]
+    fn it_may_be_lost_with_one_node_while_none_is_older_than_the_mark_can_be() {
+        let lost = Story::new().struck(Kind::Amnesia, Target::Node(0), 110, 115);
+        assert_eq!(found(ran(ran(lost, 100, 1, 7), 120, 2, 7)), 0);
     }
 }
