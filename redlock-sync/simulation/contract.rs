@@ -15,13 +15,13 @@ use redlock_tests::Server;
 use super::scripts;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
-use crate::node::memory::Store;
+use crate::node::memory::{Rule, Store};
 use crate::node::{Executed, Failure, FailureKind, Heard, NodeUrl, Nodes, Subscriber, Value};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::protocol::list::{Page, more, page};
 use crate::protocol::reply::Reply;
-use crate::protocol::script::{Arg, Call, PUBLISH, Script};
+use crate::protocol::script::{Arg, Call, Script};
 use crate::protocol::{AcquireArgs, Grant, Next, Protocol, QueuePolicy, ReleaseArgs, TypedCall, WaitArgs};
 use crate::token::LockId;
 
@@ -100,8 +100,7 @@ impl Side for Remote {
     /// Reads messages up to a mark. All earlier messages have arrived by then.
     fn heard(&mut self) -> Vec<String> {
         const MARK: &str = "that is all";
-        let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
-        self.call(&Call::new(&PUBLISH, &[], &args)).unwrap();
+        self.call(&Call::publish(CHANNEL, MARK)).unwrap();
         let listener = self.listener.as_mut().unwrap();
         let next = || match listener.receive(TIMEOUT) {
             Heard::Message(text) => Some(String::from_utf8(text).unwrap()).filter(|text| text != MARK),
@@ -453,6 +452,23 @@ fn an_in_memory_node_says_how_it_fails() {
     memory.call(&spoil(0)).unwrap();
     let failure = memory.call(&take("a")).unwrap_err();
     assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
+}
+
+/// The client publishes what its script could not: a grant that was taken back is a hint.
+#[test]
+fn what_a_server_does_not_publish_is_added_to_the_reply() {
+    let mut memory = in_memory();
+    memory.rules = vec![Rule::NoPublishInScripts];
+    let said = |memory: &mut Store, call| shown(&memory.call(&call));
+    assert_eq!(said(&mut memory, take("a")), "1");
+    assert_eq!(said(&mut memory, acquire("b", enters(ALIVE))), "[0, 30s, a, 1]");
+    assert_eq!(said(&mut memory, release("a")), "[untold, 4, [redlock-sync:1/2 0 0 ]]");
+    assert_eq!(said(&mut memory, acquire("b", enters(ALIVE))), "1");
+    // A user who may not publish could not do it either.
+    memory.refuses = true;
+    memory.rules = Vec::new();
+    assert_eq!(said(&mut memory, acquire("c", enters(SECOND_ALIVE))), "[0, 30s, b, 1]");
+    assert_eq!(said(&mut memory, release("b")), "4");
 }
 
 /// Each command takes 100 µs. The test requests the keys that a page leaves out by name, until it has read all keys.

@@ -24,6 +24,10 @@ pub(super) struct Execution {
 pub(super) static NATIVE_SET: LazyLock<Script> =
     LazyLock::new(|| foreign("native_set", "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"));
 
+/// A message that a client publishes.
+pub(super) static NATIVE_PUBLISH: LazyLock<Script> =
+    LazyLock::new(|| foreign("publish", "return redis.call('PUBLISH', ARGV[1], ARGV[2])"));
+
 /// The scripts of programs in other languages.
 pub(super) static FOREIGN_SET: LazyLock<Script> = LazyLock::new(|| {
     foreign(

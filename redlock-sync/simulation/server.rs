@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::plan::{MS, Plan, Time};
-use super::scripts::{self, Execution, NATIVE_SET};
+use super::scripts::{self, Execution, NATIVE_PUBLISH, NATIVE_SET};
 use crate::clock::Tick;
 use crate::node::memory::{MemoryReply, Store};
 use crate::protocol::script::Script;
@@ -75,6 +75,11 @@ impl Command {
             [b"SET", key, token, b"NX", b"PX", ms] => {
                 let execution =
                     Execution { script: &NATIVE_SET, keys: vec![text(key)], args: vec![text(token), text(ms)], sent };
+                Command::Script { execution: Rc::new(execution), has_source: true }
+            }
+            [b"PUBLISH", channel, message] => {
+                let args = vec![text(channel), text(message)];
+                let execution = Execution { script: &NATIVE_PUBLISH, keys: Vec::new(), args, sent };
                 Command::Script { execution: Rc::new(execution), has_source: true }
             }
             [b"SUBSCRIBE", channel] => Command::Subscribe(text(channel)),

@@ -6,8 +6,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, thread};
 
+use redlock_sync::__private::{self, Rule};
 use redlock_sync::testing::Memory;
-use redlock_sync::{__private, Builder, Redlock};
+use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Group, Server, eventually, servers};
 
 /// A time that suffices for every step here, even on a busy machine.
@@ -128,6 +129,16 @@ pub(crate) fn replies(value: redis::Value) -> Vec<String> {
 /// If this variable is `sentinel`, then clients find the servers by a Sentinel: `.ci/run sentinel`.
 const PLACE: &str = "REDLOCK_TEST_PLACE";
 
+/// The rules by which nodes in memory differ from Redis, in the order of `Rule::ALL`, such as `PublishInSlot,NoInfo`:
+/// `.ci/run rules`.
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    let names = env::var("REDLOCK_TEST_RULES").unwrap_or_default();
+    let is_named = |rule: &Rule| names.split(',').any(|name| name == format!("{rule:?}"));
+    let rules: Vec<Rule> = Rule::ALL.into_iter().filter(is_named).collect();
+    assert_eq!(rules.iter().map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(","), names, "unknown rules");
+    rules
+});
+
 /// The servers, or the groups by which clients find them.
 static WAYS: LazyLock<Vec<Way>> = LazyLock::new(|| {
     let groups = env::var(PLACE).is_ok_and(|place| place == "sentinel");
@@ -209,6 +220,7 @@ impl Place for InMemory {
 
     fn start(nodes: usize) -> Vec<InMemory> {
         let memory = Memory::new(nodes);
+        __private::follow(&memory, &RULES);
         (1..=nodes).map(|number| InMemory { memory: memory.clone(), number }).collect()
     }
 

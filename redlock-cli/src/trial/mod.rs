@@ -51,7 +51,7 @@ const CHECKS: [Check; 14] = [
         Trial::visibility,
         "DO NOT USE this server: a read or a write goes to another one",
     ),
-    ("a waiter is notified", Trial::wait, "waiters poll: PUBLISH in scripts, or SUBSCRIBE, does not work"),
+    ("a waiter is notified", Trial::wait, "waiters poll: PUBLISH or SUBSCRIBE does not work"),
     ("a lease ends on time", Trial::lease, "keys end late or early: locks of dead holders stay, or live ones are lost"),
     ("fencing tokens rise", Trial::fences, "do not rely on fencing tokens"),
     ("read-write lock", Trial::rw_lock, "read-write locks do not work"),

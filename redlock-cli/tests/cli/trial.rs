@@ -1,6 +1,10 @@
 //! `redlock doctor --try`.
 
+use std::thread;
+
 use redis::cmd;
+use redlock_sync::__private::{Rule, follow, serve};
+use redlock_sync::testing::Memory;
 use redlock_tests::{Server, servers};
 
 use crate::{on, outcome, redlock};
@@ -86,4 +90,28 @@ fn a_server_that_does_not_answer_and_one_that_only_reads() {
     server.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(1));
     let (said, code) = outcome(&mut on(&server, ["doctor", "--try"]));
     assert!(code == Some(2) && said.contains("replica"), "{code:?} {said}");
+}
+
+/// What it says of a server that differs from Redis by this rule, and its exit status.
+fn of_server_with(rule: Rule) -> (String, Option<i32>) {
+    let memory = Memory::new(1);
+    follow(&memory, &[rule]);
+    let address = &serve(&memory).unwrap()[0];
+    outcome(&mut redlock(["--node", &format!("redis://{address}/"), "doctor", "--try"]))
+}
+
+#[test]
+fn locks_work_on_servers_that_differ_from_redis() {
+    thread::scope(|scope| {
+        let trials = Rule::ALL.map(|rule| (rule, scope.spawn(move || of_server_with(rule))));
+        for (rule, trial) in trials {
+            let (said, code) = trial.join().unwrap();
+            let all = results(&said);
+            let are_not_ok: Vec<_> = all.iter().filter(|(_, result)| *result != "ok").collect();
+            // Without messages, waiters poll. Everything works, and the command says so.
+            let expected: &[_] = if rule == Rule::NoSubscribe { &[&("a waiter is notified", "poor")] } else { &[] };
+            assert_eq!(are_not_ok, expected, "{rule:?}: {code:?}\n{said}");
+            assert!(all.len() == 14 && code == Some(i32::from(!expected.is_empty())), "{rule:?}: {code:?}\n{said}");
+        }
+    });
 }

@@ -5,7 +5,8 @@
 //! 3. `escape`: escapes values in keys.
 //! 4. `assert`: checks whether this thread holds a lock.
 //! 5. `span`: the span of a body, with feature `tracing`.
-//! 6. `memory`: sends commands to a node in memory, as any client of a server can.
+//! 6. `memory`: sends commands to a node in memory, as any client of a server can, serves it over TCP, and lets it
+//!    differ from Redis.
 //! 7. `duration`: parses lengths of time as environment variables have them, for `redlock-cli`.
 //! 8. `listens`, `remove_keys`: what `redlock doctor --try` sees and removes.
 //! 9. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
@@ -22,7 +23,7 @@ pub use self::assert::assert_locked;
 pub use self::escape::escape;
 pub use self::hold::{AnyValue, Guard, Hold, Run, SharedHold, Value, begin, client, default_wait, wait_without_end};
 #[cfg(feature = "testing")]
-pub use self::memory::command;
+pub use self::memory::{Rule, command, follow, serve};
 pub use self::policy::{OrError, OrSkip, panic};
 pub use crate::once::OnceGuard;
 pub use crate::protocol::script::Script;

@@ -8,8 +8,10 @@ use super::connections::Connections;
 use super::health::Step;
 use super::host::{Host, Reconnect};
 use super::known_scripts::PermissionCheck;
+use super::transport::call_queue::{Form, Payload};
 use super::transport::connection::Connection;
 use super::transport::halves::Broken;
+use super::transport::round::Recipient;
 use super::{Failure, FailureKind, Value, redis_reply};
 use crate::clock::Tick;
 use crate::options::ClientOptions;
@@ -18,6 +20,9 @@ use crate::token::LockId;
 
 /// A longer call carries a body, and goes over the connection for bodies.
 const BODY_SIZE: usize = 64 << 10;
+
+/// Before the reply of a script that could not publish.
+const UNTOLD: &[u8] = b"untold";
 
 /// True if the call or its reply can have the body of a task.
 pub(super) fn carries_body(call: &Call) -> bool {
@@ -139,7 +144,25 @@ impl Server {
         }
         let result = result.map_err(|failure| self.classify(call, failure));
         self.host.note_reply(call, &result);
-        result.map_err(|failure| self.host.with_server(failure))
+        result.map(|said| self.publish_untold(said)).map_err(|failure| self.host.with_server(failure))
+    }
+
+    /// Publishes what a script could not publish (`lua/push.lua`), and returns the rest of its reply. If a message gets
+    /// lost, its wait tries again by itself, as after any lost message.
+    fn publish_untold(&self, said: Value) -> Value {
+        let Some([Value::Text(mark), reply, Value::List(messages)]) = said.items() else { return said };
+        if mark != UNTOLD {
+            return said;
+        }
+        for message in messages.iter().filter_map(Value::text) {
+            let channel = message.split('/').next().unwrap_or_default();
+            let call = Call::publish(channel, &message);
+            if let Some(connection) = self.calls.choose(&call, false, self.host.context.clock.now(), None) {
+                let payload = Payload { call, checks: false, form: Form::Digest, asks: false };
+                connection.send(&payload, Recipient::Nobody, false);
+            }
+        }
+        reply.clone()
     }
 
     /// Adapts the kind of a failure. A refusal passes if this node has served the client before: then the mistake is

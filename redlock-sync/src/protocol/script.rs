@@ -64,6 +64,10 @@ impl Script {
     }
 }
 
+/// A command in place of a script, since not every server lets scripts publish. It has no source and no keys.
+static PUBLISH: LazyLock<Script> =
+    LazyLock::new(|| Script { operation: "listen", head: b"$7\r\nPUBLISH\r\n".to_vec(), ..Script::default() });
+
 /// The text of a script with that of other files in the place of each line `-- include push, grant`.
 pub(crate) fn assembled(text: &str, file: impl Fn(&str) -> String) -> String {
     let whole = |line: &str| match line.strip_prefix("-- include ") {
@@ -138,7 +142,7 @@ scripts! {
     UNRESERVE = "unreserve" for "release",
     INSPECT = "inspect" for "inspect",
     HELD = "held" for "check",
-    PUBLISH = "publish" for "listen",
+    CHECK_LOCKS = "check_locks" for "check",
     LIST = "list" for "list",
     WRONG_TYPE = "wrong_type" for "look for a wrong type of",
     HEALTH = "health" for "ask for the health of",
@@ -248,7 +252,15 @@ impl Call {
         }))
     }
 
-    /// `add` appends the number of keys, the keys and the arguments.
+    /// Publishes a message on a channel. The reply is the number of connections that receive it.
+    pub(crate) fn publish(channel: &str, message: &str) -> Arc<Call> {
+        Arc::new(Call::packed(&PUBLISH, None, 3, |packed| {
+            push(packed, channel);
+            push(packed, message);
+        }))
+    }
+
+    /// `add` appends the number of keys, the keys and the arguments; for a command, its arguments.
     fn packed(script: &'static Script, token: Option<LockId>, words: usize, add: impl FnOnce(&mut Vec<u8>)) -> Call {
         let mut packed = Vec::with_capacity(USUAL);
         push_length(&mut packed, b'*', words);
@@ -316,7 +328,7 @@ impl Call {
 
     /// The key by which a cluster finds the server.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        let mut words = Words(self.packed.get(self.tail..)?);
+        let mut words = Words(self.packed.get(self.tail..).filter(|_| !self.script.source.is_empty())?);
         words.next().filter(|keys| *keys != b"0")?;
         words.next().filter(|key| !key.is_empty())
     }

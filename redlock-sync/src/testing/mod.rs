@@ -244,6 +244,10 @@ impl Memory {
         }
     }
 
+    pub(crate) fn servers(&self) -> &[Arc<MemoryServer>] {
+        &self.0.servers
+    }
+
     pub(crate) fn on_node<R>(&self, node: usize, act: impl FnOnce(&MemoryServer) -> R) -> Option<R> {
         let server = node.checked_sub(1).and_then(|i| self.0.servers.get(i));
         assert!(server.is_some(), "there is no node {node}: they are 1 to {}", self.0.servers.len());

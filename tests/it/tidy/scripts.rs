@@ -51,7 +51,7 @@ fn each_script_says_what_it_takes_and_gives() {
         // Functions have neither, and a script that only publishes needs no key.
         let words: &[&str] = match name.as_str() {
             name if all_included.contains(name) => &[],
-            "publish" | "health" => &["replies "],
+            "health" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };
         for word in words {
@@ -116,10 +116,10 @@ fn words_between<'a>(text: &'a str, start: &str, end: char) -> BTreeSet<&'a str>
 /// The kind's name in permissions.lua, the beginning of its row in the documentation, and its scripts. A name that ends
 /// with `_` is a prefix.
 const KINDS: [(&str, &str, &[&str]); 4] = [
-    ("mutex", "mutexes", &["acquire", "adopt", "extend", "fence", "release", "unreserve", "inspect", "publish"]),
-    ("semaphore", "semaphores", &["semaphore_", "publish"]),
+    ("mutex", "mutexes", &["acquire", "adopt", "extend", "fence", "release", "unreserve", "inspect", "check_locks"]),
+    ("semaphore", "semaphores", &["semaphore_", "check_locks"]),
     // `held` reads each kind. For mutexes it needs nothing more, and for semaphores it does without ZSCORE.
-    ("rw", "read-write locks", &["rw_", "publish", "held"]),
+    ("rw", "read-write locks", &["rw_", "check_locks", "held"]),
     ("queue", "queues of tasks", &["q_"]),
 ];
 
@@ -155,7 +155,7 @@ fn each_command_of_a_kind_is_checked_and_documented() {
             .filter(|script| is_of_kind(script.file))
             .flat_map(|script| commands(&script.source).into_iter().map(|command| (script.file, command)))
             // Without ZSCORE, a wait that its queue has lost learns of it later.
-            .filter(|used| *used != ("publish", "ZSCORE"))
+            .filter(|used| *used != ("check_locks", "ZSCORE"))
             .map(|(_, command)| command)
             .collect();
         // Clients call scripts by EVALSHA, and by EVAL if the server may not know the script.

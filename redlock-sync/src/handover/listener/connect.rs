@@ -11,15 +11,13 @@ use super::watching::LockCheck;
 use crate::handover::rules::SET_CHECK_INTERVAL;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::options::jittered;
-use crate::protocol::script::{Arg, Call, PUBLISH};
+use crate::protocol::script::{Arg, CHECK_LOCKS, Call};
 use crate::token;
 
 /// The message of a heartbeat: published to see whether it arrives.
 const HEARTBEAT: &str = "0";
 /// Published to wake the thread that reads.
 pub(super) const WAKE_READER: &str = "wake";
-/// Nothing is published; the call only checks locks.
-const NO_MESSAGE: &str = "";
 /// Locks that one call can check.
 const LOCKS_PER_CALL: usize = 1000;
 /// Calls in one packet.
@@ -79,8 +77,7 @@ impl Listener {
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
         let subscription = Subscription { node, channel, generation: 0 };
-        let receivers =
-            self.publish(&subscription, HEARTBEAT, &[]).map_err(|failure| not_published(member, &failure))?;
+        let receivers = self.publish(&subscription, HEARTBEAT).map_err(|failure| not_published(member, &failure))?;
         let wait = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(wait) {
             Heard::Message(first) if receivers > 0 => {
@@ -110,33 +107,10 @@ impl Listener {
         Ok(channel)
     }
 
-    /// Publishes a message, and checks these locks in the same call. Returns the number of connections that receive the
-    /// message.
-    pub(super) fn publish(
-        &self,
-        subscription: &Subscription,
-        text: &str,
-        checks: &[LockCheck],
-    ) -> Result<u64, Failure> {
-        let call = call(subscription, text, checks);
-        let said = self.quorum.ask_one(subscription.node, &call)?;
-        Ok(self.learn(said, checks))
-    }
-
-    /// Applies what a server says of these locks. Returns how many connections received the message.
-    fn learn(&self, said: Value, checks: &[LockCheck]) -> u64 {
-        let Value::List(said) = said else { return number(&said) };
-        let (mut due, mut later) = (Vec::new(), Vec::new());
-        let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| checks.get(i));
-        for place in said.iter().skip(1) {
-            match place {
-                Value::List(found) => later.extend(found.first().and_then(wait).zip(found.get(1)).map(end)),
-                place => due.extend(wait(place).map(|check| check.number)),
-            }
-        }
-        self.waiters.with(|table, now| table.set_next_check(later, now));
-        self.waiters.with(|table, _| table.wake_to_check(due));
-        said.first().map_or(0, number)
+    /// Publishes a message. Returns the number of connections that receive it.
+    pub(super) fn publish(&self, subscription: &Subscription, text: &str) -> Result<u64, Failure> {
+        let call = Call::publish(&subscription.channel, text);
+        self.quorum.ask_one(subscription.node, &call).map(|said| number(&said))
     }
 
     fn heartbeat(&self, subscription: &Subscription) {
@@ -155,38 +129,55 @@ impl Listener {
 
     fn publish_heartbeat(&self, subscription: &Subscription) -> Heartbeat {
         let checks = self.checks();
-        // In a cluster the heartbeat is a call of its own: its reply must not depend on a slot.
-        let together = checks.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
-        let heartbeat = match self.publish(subscription, HEARTBEAT, together) {
+        match self.publish(subscription, HEARTBEAT) {
             Ok(0) => Heartbeat::Failed,
-            Ok(_) => Heartbeat::Sent(self.quorum.now()),
+            Ok(_) => {
+                let sent = self.quorum.now();
+                self.check_locks(subscription, &checks);
+                Heartbeat::Sent(sent)
+            }
             // The next attempt to subscribe will report what is missing.
             Err(failure) if is_refusal(&failure) => Heartbeat::Failed,
-            // The server may hang, and then it still has the subscription. But these waits rely on its answers, so they
-            // make attempts, which find out whether it is away.
+            // The server may hang, and then it still has the subscription. But these waits rely on its answers.
             Err(_) => {
-                self.waiters.with(|table, _| table.wake_to_check(checks.iter().flatten().map(|check| check.number)));
+                for part in &checks {
+                    self.wake(part);
+                }
                 Heartbeat::Idle
             }
-        };
-        let more = checks.get(usize::from(!together.is_empty())..).unwrap_or_default();
-        if matches!(heartbeat, Heartbeat::Sent(_)) {
-            self.look_after(subscription, more);
         }
-        heartbeat
     }
 
-    /// Checks locks that do not fit into the call of the heartbeat.
-    fn look_after(&self, subscription: &Subscription, parts: &[Vec<LockCheck>]) {
+    /// Asks a server about these locks. Waits whose call fails make attempts, which find out why.
+    fn check_locks(&self, subscription: &Subscription, parts: &[Vec<LockCheck>]) {
         for parts in parts.chunks(CALLS_PER_PACKET) {
-            let calls: Vec<_> = parts.iter().map(|part| call(subscription, NO_MESSAGE, part)).collect();
+            let calls: Vec<_> = parts.iter().map(|part| call(part)).collect();
             let said = self.quorum.ask_one_all(subscription.node, &calls);
             for (said, part) in said.into_iter().zip(parts) {
-                if let Ok(said) = said {
-                    self.learn(said, part);
+                match said {
+                    Ok(said) => self.learn(&said, part),
+                    Err(_) => self.wake(part),
                 }
             }
         }
+    }
+
+    /// Applies what a server says of these locks.
+    fn learn(&self, said: &Value, checks: &[LockCheck]) {
+        let (mut due, mut later) = (Vec::new(), Vec::new());
+        let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| checks.get(i));
+        for place in said.items().unwrap_or_default() {
+            match place {
+                Value::List(found) => later.extend(found.first().and_then(wait).zip(found.get(1)).map(end)),
+                place => due.extend(wait(place).map(|check| check.number)),
+            }
+        }
+        self.waiters.with(|table, now| table.set_next_check(later, now));
+        self.waiters.with(|table, _| table.wake_to_check(due));
+    }
+
+    fn wake(&self, checks: &[LockCheck]) {
+        self.waiters.with(|table, _| table.wake_to_check(checks.iter().map(|check| check.number)));
     }
 
     /// The locks to check, in parts that fit into one call. In a cluster each part is one lock: while a slot moves, two
@@ -211,12 +202,11 @@ impl Listener {
     }
 }
 
-/// A call that publishes a message and checks these locks.
-fn call(subscription: &Subscription, text: &str, checks: &[LockCheck]) -> Arc<Call> {
+/// A call that checks these locks.
+fn call(checks: &[LockCheck]) -> Arc<Call> {
     let keys: Vec<&str> = checks.iter().map(|check| &*check.key).collect();
-    let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
-    args.extend(checks.iter().map(|check| Arg::Text(&check.what)));
-    Call::new(&PUBLISH, &keys, &args)
+    let args: Vec<Arg<'_>> = checks.iter().map(|check| Arg::Text(&check.what)).collect();
+    Call::new(&CHECK_LOCKS, &keys, &args)
 }
 
 fn number(value: &Value) -> u64 {
@@ -271,7 +261,7 @@ impl TaskRun {
         match &self.task {
             Some(BackgroundTask::Connect(_)) => listener.attempt(),
             Some(BackgroundTask::Heartbeat(subscription)) => listener.heartbeat(subscription),
-            Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER, &[])),
+            Some(BackgroundTask::WakeReader(subscription)) => drop(listener.publish(subscription, WAKE_READER)),
             Some(BackgroundTask::CloseIfIdle(_)) => listener.waiters.with(WaiterTable::close_if_idle),
             Some(BackgroundTask::LateGrant(wait, grant)) => {
                 (listener.on_late_grant)(wait, grant);

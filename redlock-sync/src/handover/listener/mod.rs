@@ -95,7 +95,7 @@ impl Listener {
     /// `redis` gives no access to the socket. If the message does not arrive, the thread wakes within a second.
     pub(crate) fn close(&self) {
         if let Some(subscription) = self.waiters.with(|table, _| table.close()) {
-            drop(self.publish(&subscription, WAKE_READER, &[]));
+            drop(self.publish(&subscription, WAKE_READER));
         }
     }
 }

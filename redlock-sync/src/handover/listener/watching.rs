@@ -1,10 +1,9 @@
 //! Detects events that end the sleep of a wait besides its timer and a notification. Its lock is free, or was granted
 //! to it by a message that was lost; or its queue was deleted; or servers can be reached again.
 //!
-//! A client checks the locks of all its waits in one call a second, together with the heartbeat
-//! (`connection_state.rs`). If each wait made its own check, a thousand idle threads would cost hundreds of calls a
-//! second. With more than [`FEW`] sorted sets, the call reads a set only when a member may have ended. One command
-//! shows that all the others exist.
+//! A client checks the locks of all its waits in one call a second, behind the heartbeat (`connection_state.rs`). If
+//! each wait made its own check, a thousand idle threads would cost hundreds of calls a second. With more than [`FEW`]
+//! sorted sets, the call reads a set only when a member may have ended. One command shows that all the others exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +22,8 @@ const FEW: usize = 8;
 pub(crate) struct LockCheck {
     pub(crate) number: u64,
     pub(crate) key: Arc<str>,
-    /// In the form that `publish.lua` reads: the id of the wait to which the key may be granted, [`MEMBER`] and a wait,
-    /// [`PRESENCE`] or [`END`].
+    /// In the form that `check_locks.lua` reads: the id of the wait to which the key may be granted, [`MEMBER`] and a
+    /// wait, [`PRESENCE`] or [`END`].
     pub(crate) what: Arc<str>,
 }
 

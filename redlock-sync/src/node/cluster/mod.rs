@@ -12,7 +12,7 @@
 
 pub(super) mod redirect;
 mod slot_map;
-mod slots;
+pub(super) mod slots;
 pub(super) mod slots_reply;
 mod subscription;
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
+use super::rules::Rule;
 use super::store::{MemoryReply, Store};
 
 /// A Lua interpreter with the scripts that it has compiled. Each thread has its own, since Lua is not thread-safe.
@@ -19,16 +20,24 @@ thread_local! {
     static STORE: RefCell<Store> = RefCell::default();
 }
 
+/// Hides `redis.acl_check_cmd` from a script.
+const NO_ACL_CHECK: &str = "local redis = setmetatable({acl_check_cmd = false}, {__index = redis}) ";
+
 /// Runs a script like `EVAL`. The digest identifies its text.
 pub(crate) fn run(store: &mut Store, digest: &str, text: &str, keys: &[&[u8]], args: &[&[u8]]) -> MemoryReply {
     store.script_began = Some(store.ms());
+    let checks_permissions = !store.rules.contains(&Rule::NoAclCheck);
+    if !store.rules.is_empty() {
+        store.script_keys = keys.iter().map(|key| key.to_vec()).collect();
+    }
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = INTERPRETER.with_borrow_mut(|interpreter| {
         if interpreter.is_none() {
             *interpreter = Interpreter::new().ok();
         }
         match interpreter {
-            Some(interpreter) => interpreter.run(digest, text, keys, args),
+            Some(interpreter) if checks_permissions => interpreter.run(digest, text, keys, args),
+            Some(interpreter) => interpreter.run(&format!("{digest}-"), &format!("{NO_ACL_CHECK}{text}"), keys, args),
             None => MemoryReply::Error("ERR Lua does not start".into()),
         }
     });
@@ -50,6 +59,8 @@ impl Interpreter {
         // The user has all permissions.
         redis.set("acl_check_cmd", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
         lua.globals().set("redis", redis)?;
+        // Dragonfly's Lua 5.4 has it under this name too.
+        lua.load("unpack = unpack or table.unpack").exec()?;
         Ok(Interpreter { lua, compiled: HashMap::new() })
     }
 
@@ -91,7 +102,7 @@ fn message(error: &mlua::Error) -> String {
 fn command(words: &MultiValue, raises: bool) -> mlua::Result<MemoryReply> {
     let words: Vec<Vec<u8>> = words.iter().map(word).collect();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    match STORE.with_borrow_mut(|store| store.command(&words)) {
+    match STORE.with_borrow_mut(|store| store.command_of_script(&words)) {
         MemoryReply::Error(message) if raises => Err(mlua::Error::external(message.into_owned())),
         reply => Ok(reply),
     }
@@ -122,6 +133,8 @@ fn word(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.as_bytes().to_vec(),
         Value::Integer(n) => n.to_string().into_bytes(),
+        // Lua 5.1 has no such number. The text is that of Lua 5.4.
+        Value::Number(n) if n.fract() == 0.0 => format!("{n:.1}").into_bytes(),
         Value::Number(n) => n.to_string().into_bytes(),
         other => format!("{other:?}").into_bytes(),
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::rules::{Rule, refused};
 use super::store::{Item, MemoryReply, Store};
 use super::{lua, message};
 use crate::clock::{Clock, Tick};
@@ -36,6 +37,7 @@ pub(super) struct ServerState {
     store: Store,
     /// The texts of the known scripts, by digest.
     scripts: HashMap<String, String>,
+    has_forgotten: bool,
     pub(super) is_away: bool,
     /// Incremented when the server becomes unreachable. Connections of earlier epochs are broken.
     pub(super) epoch: u64,
@@ -80,6 +82,11 @@ impl MemoryServer {
         self.state.lock().denials.insert(key.as_bytes().to_vec(), times);
     }
 
+    /// Lets the server differ from Redis in this way.
+    pub(crate) fn follow(&self, rules: &[Rule]) {
+        self.state.lock().store.rules = rules.to_vec();
+    }
+
     /// Breaks all connections, and refuses new ones.
     pub(crate) fn go_away(&self) {
         let mut state = self.state.lock();
@@ -104,7 +111,12 @@ impl MemoryServer {
         let mut state = self.state.lock();
         let passed = self.clock.now().since(self.started);
         state.store.clock = EPOCH.saturating_add(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
+        if let Some(refused) = refused(&state.store.rules, words) {
+            return MemoryReply::Error(refused.into());
+        }
+        let is_short = state.store.rules.contains(&Rule::ShortInfo);
         let reply = match words {
+            [b"EVALSHA", ..] if state.forgets_now() => no_script(),
             [b"EVALSHA", digest, rest @ ..] => state.eval_known(&String::from_utf8_lossy(digest), rest),
             [b"EVAL", source, rest @ ..] => {
                 let digest = sha1_smol::Sha1::from(source).hexdigest();
@@ -114,6 +126,7 @@ impl MemoryServer {
             // `SET NX` is refused without counting a denial. The script that the client sends next counts it.
             [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => MemoryReply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
+            [b"INFO", ..] if is_short => MemoryReply::Bulk(b"connected_clients:1\r\n".to_vec()),
             [b"INFO", ..] => {
                 let (run_id, seconds) = (&self.run_id, passed.as_secs());
                 let info = format!("run_id:{run_id}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n");
@@ -131,11 +144,21 @@ impl MemoryServer {
     }
 }
 
+fn no_script() -> MemoryReply {
+    MemoryReply::Error("NOSCRIPT No matching script. Please use EVAL.".into())
+}
+
 impl ServerState {
+    /// True for each second call by a digest, if the server forgets scripts.
+    fn forgets_now(&mut self) -> bool {
+        self.has_forgotten = !self.has_forgotten && self.store.rules.contains(&Rule::ForgetsScripts);
+        self.has_forgotten
+    }
+
     fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> MemoryReply {
         let ServerState { scripts, store, denials, .. } = self;
         let Some(text) = scripts.get(digest) else {
-            return MemoryReply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
+            return no_script();
         };
         let Some((keys, args)) = keys_and_args(rest) else {
             return MemoryReply::Error("ERR value is not an integer or out of range".into());

@@ -5,10 +5,14 @@
 //! 2. `lua.rs`: runs a script on a store.
 //! 3. `memory_server.rs`: a server, and what tests can do to it.
 //! 4. `memory_connection.rs`: a connection to a server.
+//! 5. `rules.rs`: how other servers differ from Redis.
+//! 6. `served.rs`: a server over TCP.
 
 mod lua;
 mod memory_connection;
 mod memory_server;
+mod rules;
+mod served;
 mod store;
 
 #[cfg(test)]
@@ -16,6 +20,8 @@ pub(crate) use self::lua::run;
 #[cfg(test)]
 pub(crate) use self::memory_connection::command;
 pub(crate) use self::memory_server::MemoryServer;
+pub use self::rules::Rule;
+pub(crate) use self::served::serve;
 pub(crate) use self::store::MemoryReply;
 #[cfg(test)]
 pub(crate) use self::store::{Data, Item, Store, StoredText};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 use std::time::Duration;
 
+use super::rules::{Rule, refused_in_script};
 use crate::protocol::permits::MAX_PERMITS;
 
 /// A reply.
@@ -53,6 +54,10 @@ pub(crate) struct Store {
     pub(crate) has_written: bool,
     /// The time at which the running script began, in milliseconds. No further key expires until the script ends.
     pub(super) script_began: Option<u64>,
+    /// The keys of the running script.
+    pub(super) script_keys: Vec<Vec<u8>>,
+    /// How the server differs from Redis.
+    pub(crate) rules: Vec<Rule>,
 }
 
 fn error(message: &'static str) -> MemoryReply {
@@ -132,6 +137,11 @@ impl Store {
         let now = self.ms();
         self.items.retain(|_, item| item.expires.is_none_or(|at| now <= at));
         self.items.iter()
+    }
+
+    /// Executes one command of a script.
+    pub(super) fn command_of_script(&mut self, words: &[&[u8]]) -> MemoryReply {
+        refused_in_script(&self.rules, &self.script_keys, words).map_or_else(|| self.command(words), error)
     }
 
     /// Executes one command.

@@ -78,8 +78,10 @@ fn names_are_resolved() {
     let server = Server::start();
     let nodes = patient(&[format!("redis://localhost:{}", server.port())]);
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
-    let nowhere = nodes_with(&["redis://nowhere.invalid".into()], &settings(SOON));
+    // The resolver refuses so long a part by itself. For another name it may wait for its own servers.
+    let name = format!("nowhere.{}.invalid", "x".repeat(64));
+    let nowhere = nodes_with(&[format!("redis://{name}")], &settings(SOON));
     let failure = failure(ask(first(&nowhere), &acquire("k", "a")));
     assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No));
-    assert!(failure.message.contains("nowhere.invalid"), "{}", failure.message);
+    assert!(failure.message.contains(&name), "{}", failure.message);
 }

@@ -38,7 +38,7 @@ local function is_its_turn(first, due)
   while first and first ~= wait and not several do
     if is_fast_path then return false end
     local receivers = grant(key, queue, KEYS[3], first, nil, ARGV[8], wanted < 0 and '0' or ARGV[7])
-    -- This user may not publish. The wait keeps its place, and finds the lock free later.
+    -- The server does not publish. The wait keeps its place, and finds the lock free later.
     if receivers < 0 then return true end
     redis.call('ZREM', queue, first)
     if receivers > 0 then return false end
@@ -88,11 +88,11 @@ else
         replace(queue, record, '*2 ' .. began .. ' ' .. met, due)
       end
       local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-      place = 2 - redis.call('ZADD', queue, 'NX', math.max(last, 0) + 1, wait)
+      place = 2 - redis.call('ZADD', queue, 'NX', math.max(tonumber(last), 0) + 1, wait)
       redis.call('PEXPIRE', queue, ARGV[5])
       mark(queue, wait)
     end
-    return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
+    return told({0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place})
   end
   redis.call('SET', key, token, 'PX', ARGV[2])
 end

@@ -54,4 +54,4 @@ if is_marked or count >= tonumber(ARGV[1]) then
   for _, channel in ipairs(channels) do push(channel .. '/' .. table.concat(waits_of[channel], ','), '0 0 ') end
   redis.call('DEL', waits)
 end
-return 1
+return told(1)

@@ -41,6 +41,8 @@ end
 local function value(key, is_named)
   if is_named then return redis.pcall('GET', key) end
   local text = redis.pcall('GETRANGE', key, 0, LONGEST)
+  -- A server that lets scripts read only the keys of their call cannot list: this raises its error.
+  if type(text) == 'table' and string.find(text.err, 'undeclared') then return redis.call('GET', key) end
   -- If the user may not run that command, the whole string is read.
   if type(text) == 'table' and not string.find(text.err, '^WRONGTYPE') then return redis.pcall('GET', key) end
   return text
@@ -152,5 +154,5 @@ for i, key in ipairs(keys) do
     is_late = i % 4 == 0 and took() > 2000
   end
 end
-tell('', 'took', string.format('%d', took()), 0)
+tell('', 'took', string.format('%.0f', took()), 0)
 return reply

@@ -61,7 +61,7 @@ end
 -- include permissions, push, q_wake, q_task
 if claimed then
   wake(waits)
-  return claimed
+  return told(claimed)
 end
 local dead = KEYS[4]
 local time = redis.call('TIME')
@@ -103,7 +103,7 @@ for _ = 1, 10 do
       redis.call('ZADD', waits, n(now), wait)
       redis.call('PEXPIRE', waits, ARGV[7])
     end
-    return {0, not is_paused and place and math.ceil((at - now) / 1000) or -1, died}
+    return told({0, not is_paused and place and math.ceil((at - now) / 1000) or -1, died})
   end
   local id = id_of(place)
   local text, is_stale = text_of(tasks, place)
@@ -140,7 +140,7 @@ for _ = 1, 10 do
     redis.call('SET', KEYS[6], n(fence), 'PX', ARGV[8] + math.floor((fence - now) / 1000))
     if wait ~= '' then redis.call('ZREM', waits, wait) end
     if must_wake then wake(waits) end
-    return {1, n(fence), place, attempts + 1, text, math.min(now - at, now)}
+    return told({1, n(fence), place, attempts + 1, text, math.min(now - at, now)})
   end
 end
 return {0, 0, died}

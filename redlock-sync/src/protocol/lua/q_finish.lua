@@ -72,4 +72,4 @@ if replaced then redis.call('HSET', tasks, 'b:' .. id, replaced) end
 write(tasks, place, attempts, version, 0, '0', '-', why)
 redis.call('ZADD', due, n(at), place)
 if KEYS[5] and (at <= now or redis.call('ZRANGE', due, 0, 0)[1] == place) then wake(KEYS[5]) end
-return is_other and -1 or 1
+return told(is_other and -1 or 1)

@@ -6,4 +6,4 @@
 -- include push, q_wake
 redis.call('ZREM', KEYS[1], ARGV[1])
 wake(KEYS[1])
-return 1
+return told(1)

@@ -9,4 +9,4 @@ redis.call('HDEL', KEYS[1], '')
 if ARGV[1] == 'pause' then return redis.call('HSET', KEYS[1], 'paused', '1') end
 if redis.call('HDEL', KEYS[1], 'paused') == 0 then return 0 end
 wake(KEYS[2])
-return 1
+return told(1)

@@ -38,7 +38,7 @@ end
 -- include permissions, push, q_wake, q_task
 if is_pushed then
   wake(waits)
-  return {1, 1}
+  return told({1, 1})
 end
 local dead, policy = KEYS[3], ARGV[1]
 -- A key of another type is found before anything is written. As in the fast path, a single task that is new needs no
@@ -101,4 +101,4 @@ for i = 3, #ARGV, 3 do
   said[#said + 1] = outcome
 end
 if must_wake and are_waiting then wake(waits) end
-return said
+return told(said)

@@ -27,4 +27,4 @@ for i, place in ipairs(places) do
   redis.call('ZADD', due, n(now + i - 1), place)
 end
 if #places > 0 then wake(waits) end
-return #places
+return told(#places)

@@ -9,8 +9,8 @@
 -- wanted); 1 if threads of this process wait for the lock.
 -- The following are present only if one of them differs from its default in brackets: ARGV[3] own wait (empty), ARGV[4]
 -- ms to keep the key (0: released now)
--- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this
---         user may not publish, 5 released where only the lock's key was named, 6 released for a pause, 0 another token
+-- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since the
+--         server did not publish a grant, 5 released where only the lock's key was named, 6 released for a pause, 0 another token
 --         holds the lock, -1 there is no key
 
 local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[3]
@@ -35,7 +35,7 @@ if type(held) == 'table' then return held end
 if held == false then
   -- The wait that leaves may have been notified to try, and the holder may have named only the lock's key.
   if queue then hint(queue, '0') end
-  return -1
+  return told(-1)
 end
 local is_own_grant = wait ~= '' and string.sub(held, 33) == ':granted:' .. string.match(wait, '^[^ ]*')
 if held ~= token and not is_own_grant then return 0 end
@@ -43,7 +43,7 @@ if keep > 0 then redis.call('PEXPIRE', key, keep) end
 if not queue or span == '0' and keep == 0 then
   if keep == 0 then redis.call('DEL', key) end
   if queue then hint(queue, '0') end
-  return queue and 1 or 5
+  return told(queue and 1 or 5)
 end
 
 local first, record, due = front(queue)
@@ -51,7 +51,7 @@ local first, record, due = front(queue)
 if record and string.sub(record, 1, 3) ~= '*2 ' then
   if keep == 0 then redis.call('DEL', key) end
   hint(queue, string.format('%.0f', keep))
-  return keep == 0 and 6 or 1
+  return told(keep == 0 and 6 or 1)
 end
 local now = now_in_ms()
 -- A pause goes on if an attempt that reads no queue has taken the lock in it. A minimum hold comes before a pause.
@@ -61,7 +61,7 @@ if left or pause or keep > 0 then
   if keep == 0 then redis.call('DEL', key) end
   if pause then set_due(queue, record, now + keep + pause + CONTENDED) end
   hint(queue, string.format('%.0f', keep + next_try(left or pause or 0)))
-  return keep == 0 and 6 or 1
+  return told(keep == 0 and 6 or 1)
 end
 -- The first hand-over of this contention.
 local is_first = first and record and due == 0
@@ -80,7 +80,7 @@ if several == '1' then
       return 2
     elseif receivers < 0 then
       redis.call('DEL', key)
-      return 4
+      return told(4)
     end
   end
   if first then
@@ -98,7 +98,7 @@ elseif first then
       -- The wait is the first again, and finds the lock free later.
       redis.call('ZADD', queue, 0.5, first)
       redis.call('DEL', key)
-      return 4
+      return told(4)
     end
     first = front(queue)
   until not first

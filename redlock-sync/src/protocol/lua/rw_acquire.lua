@@ -80,7 +80,7 @@ if may_enter() then
     redis.pcall('ZADD', readers, 0, '*')
   end
   tidy()
-  return wanted < 0 and 1 or {1, raise(KEYS[3], wanted, ARGV[8])}
+  return told(wanted < 0 and 1 or {1, raise(KEYS[3], wanted, ARGV[8])})
 end
 
 drop_gone()
@@ -108,4 +108,4 @@ end
 local order = several and 'ZREVRANGE' or 'ZRANGE'
 local first = letter == 'r' and by and not is_writer(by) and redis.pcall(order, writers, 0, 0)[1]
 local ms = math.min(by and ends - now or MARK, first and counts_for(first) or math.huge)
-return {0, ms, by and string.sub(by, 2, 81) or '', place}
+return told({0, ms, by and string.sub(by, 2, 81) or '', place})

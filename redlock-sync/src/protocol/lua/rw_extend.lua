@@ -31,7 +31,7 @@ if what == 'check' then
   drop_gone()
   return {1, writer and '1' or '0'}
 end
-if what ~= 'count' then return 1 end
+if what ~= 'count' then return told(1) end
 local waits = are_readers_next() and -1 or 0
 for _, queue in ipairs({readers, writers}) do
   local size = redis.pcall('ZCARD', queue)

@@ -42,7 +42,7 @@ if was_in and keep ~= '0' then
   -- The first reader that enters admits all other readers.
   hint(writers, keep)
   hint(readers, keep)
-  return 1
+  return told(1)
 end
 local had_reservation = wait ~= '' and live(reservation_of(letter, wait)) > 0
 redis.call('ZREM', key, own)
@@ -58,5 +58,5 @@ elseif wait ~= '' and letter == 'w' and not is_writer(by) and not first_writer(s
   drop_gone()
   reserve_for_readers(several)
 end
-if was_in then return 1 end
-return (is_writer(by) or by and letter == 'w') and 0 or -1
+if was_in then return told(1) end
+return told((is_writer(by) or by and letter == 'w') and 0 or -1)

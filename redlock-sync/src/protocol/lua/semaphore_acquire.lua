@@ -105,7 +105,7 @@ if not slots then
   if lent.is_stale then purge(key, now) end
   -- At this point, all slots may be reserved and none lent.
   local ms = math.min(lent.first and lent.first - now or span, kept or math.huge)
-  return {0, ms, string.sub(lent.holder or RESERVED, 1, 80), place}
+  return told({0, ms, string.sub(lent.holder or RESERVED, 1, 80), place})
 end
 
 local named = {}
@@ -124,4 +124,4 @@ remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end
 lengthen(key, lease)
-return {1, wanted < 0 and '0' or raise(KEYS[3], wanted, ARGV[9]), table.concat(named, ' ')}
+return told({1, wanted < 0 and '0' or raise(KEYS[3], wanted, ARGV[9]), table.concat(named, ' ')})

@@ -57,4 +57,4 @@ if queue and redis.call('EXISTS', queue) == 1 then
   remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[4]))))
 end
 end_with_last(key)
-return reply
+return told(reply)

@@ -16,4 +16,4 @@ if is_it then
   end
 end
 hint(KEYS[2], '0')
-return is_it and 1 or held and 0 or -1
+return told(is_it and 1 or held and 0 or -1)

@@ -163,7 +163,7 @@ pub(crate) const STORM: u64 = 20_000;
 pub(crate) const CALM: u64 = 9_000;
 
 /// The commands that faults can affect. The last entry means any command.
-pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "publish", "SUBSCRIBE", "INFO", "*"];
+pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "PUBLISH", "SUBSCRIBE", "INFO", "*"];
 
 /// The faults of a run, sorted by time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {

@@ -173,11 +173,7 @@ fn clients_meet_at_one_node() {
     let meet = || matches!(places(), [Some(a), Some(b)] if a + b == 2);
     // A client's first attempt does not know the run id of any node. After a round, the client knows all of them.
     for listener in &listeners {
-        let call = crate::protocol::script::Call::new(
-            &crate::protocol::script::PUBLISH,
-            &[],
-            &[crate::protocol::script::Arg::Text("x"), crate::protocol::script::Arg::Text("")],
-        );
+        let call = crate::protocol::script::Call::publish("x", "");
         let call = crate::protocol::TypedCall::<crate::protocol::reply::Released>::from(call);
         listener.quorum.round(&call, soon());
     }
