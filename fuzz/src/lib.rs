@@ -44,7 +44,7 @@ pub use urls::node_url;
 
 /// The message of an error that must be a `Config` error: one line that a terminal can show.
 fn refusal(error: &redlock_sync::Error) -> &str {
-    let redlock_sync::Error::Config { message } = error else { panic!("no Config error: {error:?}") };
+    let redlock_sync::Error::Config { message, .. } = error else { panic!("no Config error: {error:?}") };
     assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
     message
 }

@@ -6,7 +6,7 @@ use std::{env, iter, vec};
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::{Error, Parser, ValueExt};
-use redlock_sync::__private::duration;
+use redlock_sync::__private::{duration, with_nodes_and_env};
 use redlock_sync::{Builder, Redlock};
 
 use crate::ending::{Failure, USAGE};
@@ -158,14 +158,14 @@ impl Servers {
 
     /// Like [`open`](Servers::open), with further settings.
     pub(crate) fn open_with(&self, set: impl FnOnce(Builder) -> Builder) -> Result<Redlock, Failure> {
-        let builder = set(Builder::from_env()?);
         let is_set = |name| env::var_os(name).is_some_and(|urls| !urls.to_string_lossy().trim().is_empty());
         if self.0.is_empty() && !["REDLOCK_NODES", "REDIS_URL"].into_iter().any(is_set) {
             let how = "no server is given: add --node redis://127.0.0.1/ before the command, or set \
                        REDIS_URL=redis://127.0.0.1/";
             return Err(Failure::new(USAGE, how));
         }
-        Ok(if self.0.is_empty() { builder } else { builder.only_nodes(&self.0) }.build()?)
+        let builder = if self.0.is_empty() { Builder::from_env() } else { with_nodes_and_env(&self.0) };
+        Ok(set(builder?).build()?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redlock_sync::{Entry, Redlock, SeenQueue, SnapshotOptions};
+use redlock_sync::{Redlock, SeenQueue, SnapshotOptions, TaskInfo};
 use serde::Serialize;
 
 use crate::args::Queue;
@@ -14,7 +14,7 @@ use crate::text::{cut, escaped, length};
 const SHOWN: usize = 60;
 
 pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Answer, Failure> {
-    let show = |tasks: Vec<Entry>, table: fn(&[Entry]) -> String| {
+    let show = |tasks: Vec<TaskInfo>, table: fn(&[TaskInfo]) -> String| {
         if as_json { Answer::json(BTreeMap::from([("tasks", &tasks)]), 0) } else { Answer::well(table(&tasks)) }
     };
     match order {
@@ -75,8 +75,8 @@ pub(crate) fn row(queue: &SeenQueue) -> [String; 7] {
     [format!("{}{state}", escaped(&queue.name)), tasks, due, claimed, dead, oldest, error]
 }
 
-fn waiting(tasks: &[Entry]) -> String {
-    let row = |task: &Entry| {
+fn waiting(tasks: &[TaskInfo]) -> String {
+    let row = |task: &TaskInfo| {
         let due = format!("{:.1?}", task.due_in());
         let state = if task.is_claimed() { "claimed until then" } else { "waits" }.to_owned();
         [due, state, task.attempts().to_string(), escaped(task.id()), body(task)]
@@ -84,15 +84,15 @@ fn waiting(tasks: &[Entry]) -> String {
     columns(["DUE IN", "STATE", "ATTEMPTS", "ID", "BODY"], tasks.iter().map(row))
 }
 
-fn dead(tasks: &[Entry]) -> String {
-    let row = |task: &Entry| {
+fn dead(tasks: &[TaskInfo]) -> String {
+    let row = |task: &TaskInfo| {
         let why = escaped(task.why());
         [task.attempts().to_string(), escaped(task.id()), why, body(task)]
     };
     columns(["ATTEMPTS", "ID", "WHY", "BODY"], tasks.iter().map(row))
 }
 
-fn body(task: &Entry) -> String {
+fn body(task: &TaskInfo) -> String {
     escaped(&cut(&String::from_utf8_lossy(task.body()), SHOWN))
 }
 

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Cancel, Error, Lease, LostReason, MutexGuard, Once, Redlock, RunOnce, Semaphore, SemaphorePermit};
+use redlock_sync::{
+    Cancel, Error, Lease, LostReason, MutexGuard, Once, Redlock, RunOutcome, Semaphore, SemaphorePermit,
+};
 
 use crate::args::{Run, Servers};
 use crate::ending::{Answer, BUSY, Failure, LOST, UNAVAILABLE};
@@ -107,7 +109,7 @@ impl Runner<'_> {
 
     /// Ends the client: no release is left to be repeated. Returns the exit code.
     fn ended_by(&self, signal: i32) -> u8 {
-        _ = self.locks.close();
+        _ = self.locks.shutdown(Duration::ZERO);
         signalled(signal)
     }
 
@@ -140,8 +142,8 @@ impl Runner<'_> {
         let (mutex, id) = (self.locks.mutex(&self.order.key), guard.id().clone());
         // For the rest of the minimum hold, the servers keep the lock.
         guard.unlock()?;
-        if let Some(kept) = mutex.inspect()?.filter(|holder| holder.id == id) {
-            mutex.force_unlock(&kept)?;
+        if let Some(kept) = mutex.inspect()?.iter().find(|holder| holder.id == id) {
+            mutex.force_unlock(kept)?;
         }
         Ok(())
     }
@@ -174,8 +176,8 @@ impl Runner<'_> {
     fn once(&self) -> Result<u8, Failure> {
         let order = self.order;
         let once = self.locks.once(&order.key).fenced(order.fence).cancel(&self.cancel);
-        let once = order.lease.into_iter().fold(once, RunOnce::lease);
-        let once = order.remember.into_iter().fold(once, RunOnce::remember);
+        let once = order.lease.into_iter().fold(once, Once::lease);
+        let once = order.remember.into_iter().fold(once, Once::remember);
         let (has_run, held_at_end) = (Cell::new(false), Cell::new(false));
         let body = |lease: &Lease| {
             if let Some(signal) = self.signal() {
@@ -202,16 +204,16 @@ impl Runner<'_> {
         }
         let key = order.key.escape_debug();
         match outcome {
-            Ok(Once::Ran(())) => Ok(0),
-            Ok(Once::Done) => {
+            Ok(RunOutcome::Ran(())) => Ok(0),
+            Ok(RunOutcome::Done) => {
                 say(&format!("`{key}` has been done, so nothing was started"));
                 Ok(0)
             }
-            Ok(Once::Busy) => Err(Failure::new(BUSY, format!("lock `{key}` is held by another holder"))),
+            Ok(RunOutcome::Busy) => Err(Failure::new(BUSY, format!("lock `{key}` is held by another holder"))),
             Err(Unmarked::Code(code)) => {
                 if !has_run.get() {
                     // A signal came first. Closing gives back what the release has left.
-                    _ = self.locks.close();
+                    _ = self.locks.shutdown(Duration::ZERO);
                 }
                 Ok(code)
             }

@@ -21,7 +21,7 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
-use crate::once::{Once, RunOnce};
+use crate::once::{Once, RunOutcome};
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol};
 
@@ -31,7 +31,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let name = Key::new("", plan.names[key]);
     let handle =
         Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Protocol::Mutex(Exclusive { key }));
-    let job = RunOnce::new(Arc::clone(&thread.inner), Mutex::new(handle)).remember(LIFE);
+    let job = Once::new(Arc::clone(&thread.inner), Mutex::new(handle)).remember(LIFE);
     let began = with(|world| world.now);
     invariants::wants(key, &options);
     // The call holds the lock already before the body begins, and still after the body has ended.
@@ -54,9 +54,9 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     }
     match outcome {
         _ if thread.is_dead() => {}
-        Ok(Once::Ran(())) => with(|world| world.saw_success(key, true)),
-        Ok(Once::Done) => with(|world| world.saw_success(key, false)),
-        Ok(Once::Busy) | Err(OfBody(None)) => {}
+        Ok(RunOutcome::Ran(())) => with(|world| world.saw_success(key, true)),
+        Ok(RunOutcome::Done) => with(|world| world.saw_success(key, false)),
+        Ok(RunOutcome::Busy) | Err(OfBody(None)) => {}
         Err(OfBody(Some(Error::Lost { .. }))) => invariants::ran_out(key),
         Err(OfBody(Some(error))) => return thread.note_error(&error),
     }

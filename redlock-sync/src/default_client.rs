@@ -29,9 +29,9 @@ impl Redlock {
     /// Makes this the default client of the process. Call it once, early in `main`, before the first annotated
     /// function.
     ///
-    /// A default client that was [closed](Redlock::close) can be replaced by another call. Until then it stays the
-    /// default client, and every use of it returns [`Closed`](Error::Closed). The library makes no other one from the
-    /// environment.
+    /// A default client that was [shut down](Redlock::shutdown) can be replaced by another call. Until then it stays
+    /// the default client, and every use of it returns [`Closed`](Error::Closed). The library makes no other one from
+    /// the environment.
     ///
     /// # Errors
     /// - [`Config`](Error::Config) if there is a default client already that is not closed, whether it was set or made
@@ -53,7 +53,7 @@ impl Redlock {
     /// assert_eq!(ship(42)?, 42);
     /// assert!(Redlock::set_default(Redlock::open(&url)?).is_err());
     ///
-    /// Redlock::default_client()?.close()?;
+    /// Redlock::default_client()?.shutdown(std::time::Duration::ZERO)?;
     /// assert_eq!(ship(42).unwrap_err(), redlock_sync::Error::Closed);
     /// Redlock::set_default(Redlock::open(&url)?)?;
     /// assert_eq!(ship(42)?, 42);
@@ -75,7 +75,7 @@ impl Redlock {
 
     /// Returns the default client of the process, which [`set_default`](Redlock::set_default) has set. If none was set,
     /// this call makes one from the environment, without I/O. Later calls return the same client. After a
-    /// [`close`](Redlock::close), it is still the default client, until another one is set.
+    /// [`shutdown`](Redlock::shutdown), it is still the default client, until another one is set.
     ///
     /// The variables are those of [`Builder::from_env`]. `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
@@ -121,7 +121,7 @@ fn from_environment() -> Result<Redlock, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Ended;
+    use crate::client::ShutdownReport;
 
     /// This is the only test of this binary that sets a default client.
     #[test]
@@ -130,7 +130,10 @@ mod tests {
         let shown = || format!("{:?}", Redlock::default_client().unwrap());
         Redlock::set_default(client("first")).unwrap();
         assert!(matches!(Redlock::set_default(client("second")), Err(Error::Config { .. })));
-        assert_eq!(Redlock::default_client().unwrap().close(), Ok(Ended::default()));
+        assert_eq!(
+            Redlock::default_client().unwrap().shutdown(std::time::Duration::ZERO),
+            Ok(ShutdownReport::default())
+        );
 
         assert!(shown().contains("first"), "it stays until it is replaced");
         assert_eq!(Redlock::default_client().unwrap().mutex("a").lock().unwrap_err(), Error::Closed);

@@ -79,9 +79,9 @@ pub enum Error {
     },
     /// A release was sent in time, but no majority of the nodes confirmed it. This guard does not hold the lock any
     /// more. The client repeats the release in the background (up to 4096 locks at a time). It stops when a majority
-    /// has confirmed the release, the lease has ended, or the client is [closed](crate::Redlock::close). Unlike after
-    /// [`Lost`](Error::Lost), the lease had not run out when the release was sent. So the work under the lock is not in
-    /// doubt, and only the next holder may have to wait longer.
+    /// has confirmed the release, the lease has ended, or the client is [shut down](crate::Redlock::shutdown). Unlike
+    /// after [`Lost`](Error::Lost), the lease had not run out when the release was sent. So the work under the lock is
+    /// not in doubt, and only the next holder may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
@@ -116,6 +116,8 @@ pub enum Error {
     /// [`Lease::check`](crate::Lease::check). Such a call returns this error if its length is not valid, or if a server
     /// refuses it.
     Config {
+        /// What has to be corrected, and by whom.
+        kind: ConfigKind,
         /// The mistake, and how to correct it if that is known.
         message: String,
     },
@@ -136,10 +138,9 @@ pub enum Error {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown). Or the client or
-    /// the guard was made before a fork, and is used in the child. Nothing is acquired. During a shutdown, locks that
-    /// are held stay held until its grace ends. The child's copy of a guard holds nothing, and the parent keeps its
-    /// locks.
+    /// The client was [shut down](crate::Redlock::shutdown), or a shutdown goes on. Or the client or the guard was made
+    /// before a fork, and is used in the child. Nothing is acquired. During a shutdown, locks that are held stay held
+    /// until its grace ends. The child's copy of a guard holds nothing, and the parent keeps its locks.
     Closed,
 }
 
@@ -165,6 +166,35 @@ pub struct NodeError {
     pub address: String,
     /// What happened.
     pub message: String,
+}
+
+/// What has to be corrected after [`Error::Config`].
+///
+/// ```
+/// use redlock_sync::{ConfigKind, Error, Redlock};
+/// let Err(Error::Config { kind, .. }) = Redlock::open("localhost") else { panic!() };
+/// assert_eq!(kind, ConfigKind::Setting); // it is no URL
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConfigKind {
+    /// A setting, a URL, a name or a call of this program: correct the program or its environment.
+    Setting,
+    /// A server refused the user or the password: correct the credentials.
+    Login,
+    /// The user may not run a command, or use a key: give it the permission, by the [line for `ACL SETUSER`][line].
+    ///
+    /// [line]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/permissions.md
+    Permission,
+    /// A server is a replica, which keeps no locks: give the client the master, or the Sentinel group.
+    Replica,
+    /// The certificate of a server is not trusted, or is for another host; or only one side speaks TLS: correct the
+    /// certificates or the URL.
+    Tls,
+    /// A server cannot keep locks as it is: it is no Redis, too old, of another mode, or lacks a command. Correct the
+    /// server or the URL.
+    Server,
 }
 
 /// How a held lock was lost.
@@ -196,7 +226,7 @@ pub enum LostReason {
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
     /// The client gave the lock up: [`Redlock::unlock_all`](crate::Redlock::unlock_all),
-    /// [`Redlock::close`](crate::Redlock::close), [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or
+    /// [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or
     /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through the same client.
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
@@ -205,7 +235,11 @@ pub enum LostReason {
 
 impl Error {
     pub(crate) fn config(message: impl Into<String>) -> Error {
-        Error::Config { message: printable(&message.into()) }
+        Error::config_of(ConfigKind::Setting, &message.into())
+    }
+
+    pub(crate) fn config_of(kind: ConfigKind, message: &str) -> Error {
+        Error::Config { kind, message: printable(message) }
     }
 
     /// Returns true for [`Busy`](Error::Busy): another holder has the lock, or the votes were split. Waiting helps,
@@ -316,7 +350,7 @@ impl fmt::Display for Error {
             Error::Full { key, len } => {
                 write!(f, "{} is full: it has {len} tasks", key_in_message(key, "queue ", "queue "))
             }
-            Error::Config { message } => write!(f, "{message}"),
+            Error::Config { message, .. } => write!(f, "{message}"),
             Error::Cancelled { op, key } => write!(f, "the wait to {op} {} was cancelled", place(key)),
             Error::Closed => write!(
                 f,

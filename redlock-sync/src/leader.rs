@@ -11,7 +11,9 @@ use crate::handler::caught;
 use crate::inner::ClientInner;
 use crate::lease::{Lease, LeaseInner, revoke};
 use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::lock::settings::settings;
 use crate::names::{escaped, printable};
+use crate::options::LockOptions;
 use crate::options::{check_within, jittered};
 use crate::parker::Parker;
 use crate::sync::Mutex as SyncMutex;
@@ -209,50 +211,11 @@ fn term<E: fmt::Display>(
 ///
 /// Each is a method that returns the candidate with this setting.
 impl Leader {
-    fn each(mut self, set: impl FnOnce(Mutex) -> Mutex) -> Leader {
-        self.mutex = set(self.mutex);
-        self
+    fn set(self, change: impl FnOnce(&mut LockOptions)) -> Leader {
+        Leader { mutex: self.mutex.set(change), ..self }
     }
 
-    /// Sets how long this process leads without a renewal; default: the client's (30 s). With a shorter lease, another
-    /// process leads sooner after this one dies. See [`Mutex::lease`](crate::Mutex::lease).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let candidate = locks.leader("scheduler").lease(Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> Leader {
-        self.each(|mutex| mutex.lease(lease))
-    }
-
-    /// Sets the label under which observers show the lock, in place of its key; default empty. See
-    /// [`Mutex::label`](crate::Mutex::label).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let candidate = locks.leader("scheduler:7").label("scheduler");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn label(self, label: impl Into<std::borrow::Cow<'static, str>>) -> Leader {
-        self.each(|mutex| mutex.label(label))
-    }
-
-    /// Sets whether leading brings a [fencing token](crate::Lease::fencing_token) along; default false. See
-    /// [`Mutex::fenced`](crate::Mutex::fenced).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let candidate = locks.leader("scheduler").fenced(true);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn fenced(self, fenced: bool) -> Leader {
-        self.each(|mutex| mutex.fenced(fenced))
-    }
+    settings!("locks.leader(\"scheduler\")": lease label fenced);
 
     /// Sets a [`Cancel`], by which another thread ends the candidacy; default none. A candidate of
     /// [`spawn`](Leader::spawn) also has [`resign`](LeaderHandle::resign). Unlike `resign`, a `Cancel` takes no lock
@@ -377,7 +340,7 @@ impl LeaderHandle {
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
-    /// locks.close()?;
+    /// locks.shutdown(std::time::Duration::ZERO)?;
     /// assert_eq!(leading.join(), Err(redlock_sync::Error::Closed));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

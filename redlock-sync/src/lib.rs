@@ -61,7 +61,7 @@
 //! - [`CountDownLatch`]: it is not a lock, but threads wait for it in the same way. It opens when a given number of
 //!   workers have arrived.
 //!
-//! Two more are built on a mutex. [`RunOnce`] runs a job once for each name, such as a report for each day. Of
+//! Two more are built on a mutex. [`Once`] runs a job once for each name, such as a report for each day. Of
 //! several processes, a [`Leader`] is the one that works. If it dies, another one takes over. With a [`Cancel`],
 //! another thread can stop calls that wait for any of these.
 //!
@@ -156,7 +156,7 @@
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key),
 //!   [`assert_locked!`](macro@assert_locked) and [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
-//! - `json`: bodies of tasks as JSON, by `serde`: `Task::json`, `Job::json` and `Entry::json`.
+//! - `json`: bodies of tasks as JSON, by `serde`: `Task::json`, `Job::json` and `TaskInfo::json`.
 //! - `serde`: what the library shows of locks, queues and servers, such as [`Snapshot`], can be serialized.
 //! - `client`: `Builder::client` takes the settings of a client of the crate `redis`.
 //! - `metrics`: the observer `Metrics`, which counts and measures by the crate `metrics`, for Prometheus and others.
@@ -260,8 +260,8 @@ pub mod guarantees {}
 pub mod __private;
 
 pub use cancel::Cancel;
-pub use client::{Builder, Ended, HeldLock, Redlock, SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
-pub use error::{Error, LostReason, NodeError};
+pub use client::{Builder, HeldLock, Redlock, SeenLatch, SeenQueue, ShutdownReport, Snapshot, SnapshotOptions};
+pub use error::{ConfigKind, Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
 pub use facades::Metrics;
 #[cfg(feature = "tracing")]
@@ -273,7 +273,7 @@ pub use lease::{Lease, LeaseState};
 pub use lock::count_down_latch::CountDownLatch;
 pub use lock::holder::{HoldMode, Holder};
 pub use lock::multi::{MultiLock, MultiLockGuard};
-pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
+pub use lock::mutex::{GuardNoSend, GuardSend, Mutex, MutexGuard};
 pub use lock::nested_hold::Unlocked;
 pub use lock::permit::SemaphorePermit;
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard};
@@ -284,11 +284,11 @@ pub use node::Credentials;
 #[cfg(feature = "tls")]
 pub use node::Tls;
 pub use observer::{Event, LockKind, ObservedLock, Observer};
-pub use once::{Once, RunOnce};
+pub use once::{Once, RunOutcome};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;
-pub use queue::task::{Entry, IfQueued, Pushed, Task};
+pub use queue::task::{IfQueued, Pushed, Task, TaskInfo};
 pub use queue::worker::{Verdict, Worker};
 pub use token::{LockId, LockToken};
 

@@ -40,19 +40,19 @@
 //! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
 //! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::acquire::MaxWait;
-use crate::cancel::{Cancel, Cancelling};
+use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::latch::{Latch, LatchTerms};
 use crate::lease::Lease;
 use crate::lock::mutex::{Mutex, MutexGuard};
-use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry, check_within};
+use crate::lock::settings::settings;
+use crate::options::{LockOptions, MAX_LIFETIME, MIN_LIFETIME, Retry, check_within};
 use crate::protocol::latch_calls::LatchCalls;
 
 /// For how long a success is remembered by default.
@@ -71,30 +71,30 @@ const TERMS: LatchTerms =
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// use redlock_sync::{Error, Once, Redlock};
+/// use redlock_sync::{Error, RunOutcome, Redlock};
 /// let locks = Redlock::open(&url)?;
 /// let report = locks.once("report:2026-11-24"); // the day for which it was scheduled
 /// let first = report.run(|lease| {
 ///     lease.check()?; // before each step
 ///     Ok::<_, Error>("the report of that day")
 /// })?;
-/// assert_eq!(first, Once::Ran("the report of that day"));
+/// assert_eq!(first, RunOutcome::Ran("the report of that day"));
 /// let second = report.run(|_lease| Ok::<_, Error>("it does not run again"))?;
-/// assert_eq!(second, Once::Done);
+/// assert_eq!(second, RunOutcome::Done);
 /// # Ok::<(), Error>(())
 /// ```
 ///
 /// **The promise**: under the [two conditions](crate::guarantees) of every lock, at most one call for a name returns
-/// [`Ran`](Once::Ran), for as long as the success is [remembered](RunOnce::remember). After a call has returned
-/// [`Done`](Once::Done), no later call runs the body in that time.
+/// [`Ran`](RunOutcome::Ran), for as long as the success is [remembered](Once::remember). After a call has returned
+/// [`Done`](RunOutcome::Done), no later call runs the body in that time.
 ///
 /// **The duty of the body**: the body can run more than once. If it failed or panicked, or if its process died, the
 /// next call runs it again from its start, even if only the mark of its success was missing. So each of its steps must
 /// do no harm if it is repeated. It calls `lease.check()?` before each step, as under any lock.
 ///
-/// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error, the caller calls again, or leaves the job
-/// to a process that does. If the process that runs the body dies, and no process calls again, the job does not run at
-/// all. A call of [`run_for`](RunOnce::run_for) waits until the job is done, and takes over if the other run fails.
+/// **The duty of the caller**: after [`Busy`](RunOutcome::Busy) and after an error, the caller calls again, or leaves
+/// the job to a process that does. If the process that runs the body dies, and no process calls again, the job does not
+/// run at all. A call of [`run_for`](Once::run_for) waits until the job is done, and takes over if the other run fails.
 ///
 /// The lock is the [`Mutex`](crate::Mutex) of that name, so it excludes a mutex and a leader of the same name. The mark
 /// is another key, of about 150 bytes. A call costs one round trip if the job is done, two if another call runs it, and
@@ -122,45 +122,45 @@ const TERMS: LatchTerms =
 /// mark, the success is forgotten, and the next call runs the body again.
 /// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers a majority
 /// stores the mark, and each check stores it on the servers that lack it. A server may have restarted within
-/// [`remember`](RunOnce::remember), while another one did not. While one server does not answer, the restarted one does
+/// [`remember`](Once::remember), while another one did not. While one server does not answer, the restarted one does
 /// not count as a server without a mark ([`restart_guard`](crate::Builder::restart_guard)). The call then returns
 /// `Unavailable`. If all servers are younger than `remember`, each of them counts.
 #[derive(Clone)]
-pub struct RunOnce {
+pub struct Once {
     client: Arc<ClientInner>,
     mutex: Mutex,
     remember: Duration,
 }
 
-/// The outcome of a call of [`RunOnce::run`] or [`RunOnce::run_for`].
+/// The outcome of a call of [`Once::run`] or [`Once::run_for`].
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// use redlock_sync::{Error, Once};
+/// use redlock_sync::{Error, RunOutcome};
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// match locks.once("report:2026-11-24").run(|_lease| Ok::<_, Error>(42))? {
-///     Once::Ran(lines) => println!("written, {lines} lines"),
-///     Once::Done => println!("written before"),
-///     Once::Busy => println!("another process writes it: call again later"),
+///     RunOutcome::Ran(lines) => println!("written, {lines} lines"),
+///     RunOutcome::Done => println!("written before"),
+///     RunOutcome::Busy => println!("another process writes it: call again later"),
 /// }
 /// # Ok::<(), Error>(())
 /// ```
 #[must_use = "after `Busy` the job has not been run yet"]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Once<T> {
+pub enum RunOutcome<T> {
     /// The body ran and returned this, and its success is remembered.
     Ran(T),
     /// The body of an earlier call succeeded. This one did not run.
     Done,
     /// Another thread or process has the lock, most likely to run the body. This one did not run. After
-    /// [`run_for`](RunOnce::run_for): that was so for the whole wait.
+    /// [`run_for`](Once::run_for): that was so for the whole wait.
     Busy,
 }
 
-impl RunOnce {
-    pub(crate) fn new(client: Arc<ClientInner>, mutex: Mutex) -> RunOnce {
-        RunOnce { client, mutex, remember: REMEMBER }
+impl Once {
+    pub(crate) fn new(client: Arc<ClientInner>, mutex: Mutex) -> Once {
+        Once { client, mutex, remember: REMEMBER }
     }
 
     /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. The call does not
@@ -185,53 +185,53 @@ impl RunOnce {
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) or [`Closed`](Error::Closed) from the mark or the
     ///   release, likewise
     ///
-    /// After an error nothing is held. Call again: the next call is [`Done`](Once::Done) if the mark was stored, and
-    /// runs the body if it was not. A release that no majority confirmed is logged at WARN. If the body panics, the
+    /// After an error nothing is held. Call again: the next call is [`Done`](RunOutcome::Done) if the mark was stored,
+    /// and runs the body if it was not. A release that no majority confirmed is logged at WARN. If the body panics, the
     /// lock is released, there is no mark, and the panic goes on.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
-    /// use redlock_sync::{Error, Once};
+    /// use redlock_sync::{Error, RunOutcome};
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let mail = locks.once("invoice:7:reminder:2");
     /// let failed = mail.run(|_lease| Err::<(), Box<dyn std::error::Error>>("the mail server is away".into()));
     /// assert!(failed.is_err());
-    /// assert_eq!(mail.run(|_lease| Ok::<_, Error>("sent"))?, Once::Ran("sent"));
+    /// assert_eq!(mail.run(|_lease| Ok::<_, Error>("sent"))?, RunOutcome::Ran("sent"));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn run<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<Once<T>, E> {
-        self.run_within(None, body)
+    pub fn run<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<RunOutcome<T>, E> {
+        self.run_within(MaxWait::No, body)
     }
 
-    /// Like [`run`](RunOnce::run), but while another thread or process runs the body, the call waits, for at most
-    /// `wait`. If that run succeeds, the call is [`Done`](Once::Done). If that run fails or its process dies, the call
-    /// runs the body. After the time, the call is [`Busy`](Once::Busy). So a job that has to succeed is repeated
+    /// Like [`run`](Once::run), but while another thread or process runs the body, the call waits, for at most `wait`.
+    /// If that run succeeds, the call is [`Done`](RunOutcome::Done). If that run fails or its process dies, the call
+    /// runs the body. After the time, the call is [`Busy`](RunOutcome::Busy). So a job that has to succeed is repeated
     /// without a later call.
     ///
     /// The wait is one for the lock, as in [`Mutex::try_lock_for`](crate::Mutex::try_lock_for). The checks of the mark
-    /// come on top of it, and take four node timeouts at most. With a longer wait, the call outlasts longer runs of
-    /// other processes. Its thread is blocked meanwhile.
+    /// can take four node timeouts more. With a longer wait, the call outlasts longer runs of other processes. Its
+    /// thread is blocked meanwhile.
     ///
     /// # Errors
-    /// The errors of [`run`](RunOnce::run), with these differences:
+    /// The errors of [`run`](Once::run), with these differences:
     /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` comes as in `try_lock_for`: a short outage does
     ///   not end the wait
-    /// - [`WouldDeadlock`](Error::WouldDeadlock) does not come if [`max_hold`](RunOnce::max_hold) ends the hold of this
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) does not come if [`max_hold`](Once::max_hold) ends the hold of this
     ///   thread before the deadline
     /// - [`Cancelled`](Error::Cancelled) if another thread cancels the wait
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
-    /// use redlock_sync::{Error, Once};
-    /// use std::time::Duration;
+    /// use redlock_sync::{Error, RunOutcome};
+    /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// // If another machine writes the report, this one waits for the end of that run.
     /// match locks.once("report:2026-11-24").run_for(Duration::from_secs(3600), |_lease| Ok::<_, Error>(42))? {
-    ///     Once::Ran(lines) => println!("written here, {lines} lines"),
-    ///     Once::Done => println!("written by another machine"),
-    ///     Once::Busy => println!("not written within an hour"),
+    ///     RunOutcome::Ran(lines) => println!("written here, {lines} lines"),
+    ///     RunOutcome::Done => println!("written by another machine"),
+    ///     RunOutcome::Busy => println!("not written within an hour"),
     /// }
     /// # Ok::<(), Error>(())
     /// ```
@@ -239,19 +239,43 @@ impl RunOnce {
         &self,
         wait: Duration,
         body: impl FnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Once<T>, E> {
-        self.run_within(Some(wait), body)
+    ) -> Result<RunOutcome<T>, E> {
+        self.run_within(self.mutex.handle.for_at_most(wait), body)
+    }
+
+    /// Like [`run_for`](Once::run_for), but with a deadline in place of a length of time.
+    ///
+    /// # Errors
+    /// The errors of `run_for`.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Error, Redlock, RunOutcome};
+    /// use std::time::{Duration, Instant};
+    /// let locks = Redlock::open(&url)?;
+    /// let tonight = Instant::now() + Duration::from_secs(3600);
+    /// let outcome = locks.once("report:2026-11-24").run_until(tonight, |_lease| Ok::<_, Error>(42))?;
+    /// assert_eq!(outcome, RunOutcome::Ran(42));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn run_until<T, E: From<Error>>(
+        &self,
+        deadline: Instant,
+        body: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<RunOutcome<T>, E> {
+        self.run_within(self.mutex.handle.until(deadline), body)
     }
 
     fn run_within<T, E: From<Error>>(
         &self,
-        wait: Option<Duration>,
+        wait: MaxWait,
         body: impl FnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Once<T>, E> {
+    ) -> Result<RunOutcome<T>, E> {
         let run = match self.begin(wait) {
             Ok(Some(run)) => run,
-            Ok(None) => return Ok(Once::Done),
-            Err(Error::Busy { .. }) => return Ok(Once::Busy),
+            Ok(None) => return Ok(RunOutcome::Done),
+            Err(Error::Busy { .. }) => return Ok(RunOutcome::Busy),
             Err(error) => return Err(error.into()),
         };
         let outcome = body(run.lease());
@@ -260,7 +284,7 @@ impl RunOnce {
             Err(error) => log::warn!("{error}"),
             Ok(()) => {}
         }
-        outcome.map(Once::Ran)
+        outcome.map(RunOutcome::Ran)
     }
 
     /// Returns whether the body has succeeded under this name, as far as it is remembered. The call acquires no lock.
@@ -283,7 +307,7 @@ impl RunOnce {
     /// Forgets a success, on every server, so that the next call runs the body again. It is for an operator whose job
     /// did the wrong thing. It does not affect a run that is under way.
     ///
-    /// Call it while no process calls [`run`](RunOnce::run) or [`is_done`](RunOnce::is_done) for that name. On several
+    /// Call it while no process calls [`run`](Once::run) or [`is_done`](Once::is_done) for that name. On several
     /// servers, a check that has found the mark stores it again on servers that lack it, even if it was forgotten
     /// meanwhile. If you cannot stop such calls, call `is_done` afterwards, and forget the success once more.
     ///
@@ -295,32 +319,28 @@ impl RunOnce {
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
-    /// use redlock_sync::{Error, Once};
+    /// use redlock_sync::{Error, RunOutcome};
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let report = locks.once("report:2026-11-24");
-    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(1))?, Once::Ran(1));
+    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(1))?, RunOutcome::Ran(1));
     /// report.forget()?;
-    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(2))?, Once::Ran(2));
+    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(2))?, RunOutcome::Ran(2));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn forget(&self) -> Result<(), Error> {
         self.mark()?.reset()
     }
 
-    /// Takes the lock for a run, by one attempt or within this time. `None` if the job has succeeded.
-    pub(crate) fn begin(&self, wait: Option<Duration>) -> Result<Option<OnceGuard>, Error> {
+    /// Takes the lock for a run. `None` if the job has succeeded.
+    pub(crate) fn begin(&self, wait: MaxWait) -> Result<Option<OnceGuard>, Error> {
         let mark = self.mark()?;
         match mark.progress() {
             Ok(progress) if progress.is_open => return Ok(None),
             // The wait for the lock outlasts an outage, and the mark is checked again after it.
-            Err(error) if wait.is_some() && error.is_unavailable() => {}
+            Err(error) if wait != MaxWait::No && error.is_unavailable() => {}
             checked => drop(checked?),
         }
-        let taken = match wait {
-            None => self.mutex.try_lock(),
-            Some(wait) => self.mutex.try_lock_for(wait),
-        };
-        let guard = taken.map_err(|error| match error {
+        let guard = self.mutex.acquire(wait).map_err(|error| match error {
             // `Busy` asks for another call, and this thread would make calls for ever.
             Error::Busy { key, by_this_thread: true, .. } => Error::WouldDeadlock { key },
             other => other,
@@ -332,6 +352,11 @@ impl RunOnce {
         }
         run.guard.check()?;
         Ok(Some(run))
+    }
+
+    /// The limit of a wait that an annotated function has, or that of one attempt.
+    pub(crate) fn for_at_most(&self, wait: Option<Duration>) -> MaxWait {
+        wait.map_or(MaxWait::No, |wait| self.mutex.handle.for_at_most(wait))
     }
 
     fn mark(&self) -> Result<Latch, Error> {
@@ -383,11 +408,12 @@ impl OnceGuard {
 
 /// # Settings
 ///
-/// Each is a method that returns the handle with this setting.
-impl RunOnce {
-    fn each(mut self, set: impl FnOnce(Mutex) -> Mutex) -> RunOnce {
-        self.mutex = set(self.mutex);
-        self
+/// Each is a method that returns the handle with this setting. With a shorter [`lease`](Once::lease), the body runs
+/// again sooner after its process died. After [`max_hold`](Once::max_hold), another call can run a body that hangs. The
+/// mark of a success is repeated for one lease, whatever [`unavailable_after`](Once::unavailable_after) is.
+impl Once {
+    fn set(self, change: impl FnOnce(&mut LockOptions)) -> Once {
+        Once { mutex: self.mutex.set(change), ..self }
     }
 
     /// Sets for how long a success is remembered, 1 s to 365 days; default 48 h. Choose more than the time from the
@@ -399,102 +425,22 @@ impl RunOnce {
     /// clock is set forward, the server forgets sooner.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
     /// let import = locks.once("import:42").remember(Duration::from_secs(30 * 24 * 60 * 60));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn remember(mut self, remember: Duration) -> RunOnce {
+    pub fn remember(mut self, remember: Duration) -> Once {
         self.remember = remember;
         self
     }
 
-    /// Sets how long the lock lasts without a renewal; default: the client's (30 s). With a shorter lease, the body
-    /// runs again sooner after its process died. See [`Mutex::lease`](crate::Mutex::lease).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let report = locks.once("report:2026-11-24").lease(Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> RunOnce {
-        self.each(|mutex| mutex.lease(lease))
-    }
-
-    /// Sets after what time a body that hangs loses its lock, so that another call can run it; default never. See
-    /// [`Mutex::max_hold`](crate::Mutex::max_hold).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let report = locks.once("report:2026-11-24").max_hold(Duration::from_secs(3600));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_hold(self, max_hold: Duration) -> RunOnce {
-        self.each(|mutex| mutex.max_hold(max_hold))
-    }
-
-    /// Sets for how long a call that waits goes on trying while no majority of the servers answers; default: the
-    /// client's (10 s). See [`Mutex::unavailable_after`](crate::Mutex::unavailable_after). The mark of a success is
-    /// repeated for one lease, whatever this is.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let report = locks.once("report:2026-11-24").unavailable_after(Duration::from_secs(1));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn unavailable_after(self, time: Duration) -> RunOnce {
-        self.each(|mutex| mutex.unavailable_after(time))
-    }
-
-    /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls that wait for the lock; default none. A
-    /// body that runs goes on. See [`Mutex::cancel`](crate::Mutex::cancel).
-    ///
-    /// ```
-    /// let (locks, cancel) = (redlock_sync::Redlock::open("redis://127.0.0.1/")?, redlock_sync::Cancel::new());
-    /// let report = locks.once("report:2026-11-24").cancel(&cancel);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn cancel(self, cancel: &Cancel) -> RunOnce {
-        self.each(|mutex| mutex.cancel(cancel))
-    }
-
-    /// Sets whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See
-    /// [`Mutex::fenced`](crate::Mutex::fenced).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let report = locks.once("report:2026-11-24").fenced(true);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn fenced(self, fenced: bool) -> RunOnce {
-        self.each(|mutex| mutex.fenced(fenced))
-    }
-
-    /// Sets the label under which observers show the lock, in place of its key; default empty. See
-    /// [`Mutex::label`](crate::Mutex::label).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let report = locks.once("report:2026-11-24").label("report");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn label(self, label: impl Into<Cow<'static, str>>) -> RunOnce {
-        self.each(|mutex| mutex.label(label))
-    }
+    settings!("locks.once(\"report:2026-11-24\")": lease max_hold unavailable_after cancel fenced label);
 }
 
-impl fmt::Debug for RunOnce {
+impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunOnce").field("mutex", &self.mutex).field("remember", &self.remember).finish_non_exhaustive()
+        f.debug_struct("Once").field("mutex", &self.mutex).field("remember", &self.remember).finish_non_exhaustive()
     }
 }

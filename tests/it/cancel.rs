@@ -302,7 +302,7 @@ fn the_end_of_a_client_ends_a_pause_at_once() {
         let waiter = thread::spawn(move || (pausing.lock().map(drop), Instant::now()));
         thread::sleep(2 * AT_ONCE);
         let began = Instant::now();
-        locks.close().unwrap();
+        locks.shutdown(Duration::ZERO).unwrap();
         let (outcome, ended) = waiter.join().unwrap();
         assert_eq!(outcome, Err(Error::Closed));
         ended.duration_since(began) < AT_ONCE

@@ -79,7 +79,7 @@ fn a_user_without_a_password_is_no_other_user() {
     // If the user has a password, the client does not act as another user.
     password(server, "secret");
     let refused = redlock_tests::open(format!("redis://locks@{addr}/")).mutex("a").lock().unwrap_err();
-    assert!(matches!(&refused, Error::Config { message } if message.contains("WRONGPASS")), "{refused}");
+    assert!(matches!(&refused, Error::Config { message, .. } if message.contains("WRONGPASS")), "{refused}");
 }
 
 fn is_known_as_ann(locks: &Redlock, sentinel: &Server) {

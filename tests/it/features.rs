@@ -90,7 +90,7 @@ fn the_end_of_a_client_gives_it_up<K: Kind>() {
         assert!(!K::new(other, KEY).is_locked().unwrap());
         drop(guard);
         let guard = K::new(one, KEY).lock().unwrap();
-        assert_eq!(one.close().unwrap().given_up.len(), 1);
+        assert_eq!(one.shutdown(Duration::ZERO).unwrap().given_up.len(), 1);
         assert!(guard.check().is_err() && !K::new(other, KEY).is_locked().unwrap());
         assert_eq!(K::new(one, "another").lock().err(), Some(Error::Closed));
     });

@@ -44,7 +44,7 @@ fn a_sound_server_is_ready_and_nothing_is_left_on_it() {
     assert!(health.to_string().starts_with("ready: 1 of 1 servers"), "{health}");
     assert_eq!(server.keys(), Vec::<String>::new());
 
-    locks.close().unwrap();
+    locks.shutdown(Duration::ZERO).unwrap();
     assert_eq!(locks.health().unwrap_err(), Error::Closed);
     assert!(!locks.is_ready());
 }

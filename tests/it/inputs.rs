@@ -26,7 +26,7 @@ fn nowhere() -> Redlock {
 fn config<T>(result: Result<T, Error>) -> String {
     match result {
         Ok(_) => panic!("accepted"),
-        Err(Error::Config { message }) => message,
+        Err(Error::Config { message, .. }) => message,
         Err(other) => panic!("{other:?}"),
     }
 }

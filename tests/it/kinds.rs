@@ -133,7 +133,7 @@ macro_rules! mutex {
                 <$handle>::is_locked(self)
             }
             fn inspect(&self) -> Result<Option<Holder>, Error> {
-                <$handle>::inspect(self)
+                Ok(<$handle>::inspect(self)?.pop())
             }
             fn unlock(guard: $guard) -> Result<(), Error> {
                 guard.unlock().map(drop)
@@ -374,7 +374,7 @@ impl Kind for OfOneKey {
         self.lock.is_locked()
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
-        self.mutex.inspect()
+        Ok(self.mutex.inspect()?.pop())
     }
     fn unlock(guard: OfOneKeyGuard) -> Result<(), Error> {
         guard.0.unlock()

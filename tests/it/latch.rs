@@ -291,7 +291,7 @@ fn kind_10_closing_the_client_ends_its_waits_for_a_latch() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.count_down_latch(KEY, 1).wait());
         one_waits(servers);
-        locks.close().unwrap();
+        locks.shutdown(Duration::ZERO).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err(), Error::Closed);
     });
     assert_eq!(locks.count_down_latch(KEY, 1).count_down().unwrap_err(), Error::Closed);

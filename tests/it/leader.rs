@@ -120,7 +120,7 @@ fn an_error_that_stays_ends_it<P: Place>() {
     let locks = client(&nodes);
     let leading = locks.leader(KEY).spawn(until_the_end).unwrap();
     eventually("the candidate leads", SOON, || leading.is_leader());
-    locks.close().unwrap();
+    locks.shutdown(Duration::ZERO).unwrap();
     assert_eq!(leading.join(), Err(Error::Closed));
     let without_name = client(&nodes).leader("").run(until_the_end);
     assert!(matches!(without_name, Err(Error::Config { .. })));
@@ -129,7 +129,7 @@ fn an_error_that_stays_ends_it<P: Place>() {
 fn a_pause_outside_of_its_limits_is_refused<P: Place>() {
     let nodes = P::start(1);
     let (locks, day) = (client(&nodes), Duration::from_secs(24 * 3600));
-    let is_refused = |outcome| matches!(outcome, Err(Error::Config { message }) if message.contains("pause = "));
+    let is_refused = |outcome| matches!(outcome, Err(Error::Config { message, .. }) if message.contains("pause = "));
     for pause in [Duration::ZERO, Duration::from_millis(9), day + Duration::from_millis(1), Duration::MAX] {
         assert!(is_refused(locks.leader(KEY).pause(pause).run(until_the_end)), "{pause:?}");
         assert!(is_refused(locks.leader(KEY).pause(pause).spawn(until_the_end).unwrap().join()), "{pause:?}");

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, LostReason, Once, Redlock};
+use redlock_sync::{Error, Lease, LostReason, Redlock, RunOutcome};
 use redlock_tests::{Proxy, Server, eventually};
 
 use self::faults::{
@@ -39,7 +39,7 @@ fn never(_: &Lease) -> Result<u32, Error> {
     panic!("the body runs");
 }
 
-fn call(locks: &Redlock, value: u32) -> Result<Once<u32>, Error> {
+fn call(locks: &Redlock, value: u32) -> Result<RunOutcome<u32>, Error> {
     locks.once(NAME).run(|lease| lease.check().map(|()| value))
 }
 
@@ -58,22 +58,22 @@ fn a_name_is_run_once<P: Place>() {
             assert!(other.mutex(NAME).is_locked().unwrap());
             lease.check().map(|()| 7)
         });
-        assert_eq!(ran, Ok(Once::Ran(7)));
+        assert_eq!(ran, Ok(RunOutcome::Ran(7)));
         has_only(&nodes, &[MARK]);
         for node in &nodes {
             let left = node.pttl(MARK).unwrap();
             assert!(left <= 48 * HOUR && left > 47 * HOUR, "{left:?}");
         }
         for locks in [&one, &other] {
-            assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+            assert_eq!(locks.once(NAME).run(never), Ok(RunOutcome::Done));
             assert!(locks.once(NAME).is_done().unwrap());
         }
         has_only(&nodes, &[MARK]);
         // A job with another name runs separately.
-        assert_eq!(other.once("report:2026-11-25").run(|_| Ok::<_, Error>(8)), Ok(Once::Ran(8)));
+        assert_eq!(other.once("report:2026-11-25").run(|_| Ok::<_, Error>(8)), Ok(RunOutcome::Ran(8)));
         other.once(NAME).forget().unwrap();
         assert!(!one.once(NAME).is_done().unwrap());
-        assert_eq!(call(&other, 9), Ok(Once::Ran(9)));
+        assert_eq!(call(&other, 9), Ok(RunOutcome::Ran(9)));
     }
 }
 
@@ -81,19 +81,19 @@ fn a_run_that_is_under_way_is_busy<P: Place>() {
     let nodes = P::start(1);
     let (one, other) = (client(&nodes), client(&nodes));
     let ran = one.once(NAME).run(|_| {
-        assert_eq!(other.once(NAME).run(never), Ok(Once::Busy));
-        assert_eq!(elsewhere(&one), Ok(Once::Busy), "the same client ran the job twice");
+        assert_eq!(other.once(NAME).run(never), Ok(RunOutcome::Busy));
+        assert_eq!(elsewhere(&one), Ok(RunOutcome::Busy), "the same client ran the job twice");
         assert!(other.mutex(NAME).try_lock().unwrap_err().is_busy());
         other.once(NAME).is_done()
     });
-    assert_eq!(ran, Ok(Once::Ran(false)));
+    assert_eq!(ran, Ok(RunOutcome::Ran(false)));
     let held = one.mutex("order:42").lock().unwrap();
-    assert_eq!(other.once("order:42").run(never), Ok(Once::Busy), "the job ran beside a mutex of its name");
+    assert_eq!(other.once("order:42").run(never), Ok(RunOutcome::Busy), "the job ran beside a mutex of its name");
     held.unlock().unwrap();
 }
 
 /// Makes the call in another thread.
-fn elsewhere(locks: &Redlock) -> Result<Once<u32>, Error> {
+fn elsewhere(locks: &Redlock) -> Result<RunOutcome<u32>, Error> {
     thread::scope(|scope| scope.spawn(|| locks.once(NAME).run(never)).join().unwrap())
 }
 
@@ -107,13 +107,13 @@ fn a_call_by_the_thread_that_has_the_lock_is_a_misuse<P: Place>() {
         assert!(is_refused(locks.once(NAME).max_hold(HOUR).run(never)));
         lease.check().map(|()| 1)
     });
-    assert_eq!(ran, Ok(Once::Ran(1)));
+    assert_eq!(ran, Ok(RunOutcome::Ran(1)));
     let held = locks.mutex(NAME).lock().unwrap();
-    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the job was not done");
+    assert_eq!(locks.once(NAME).run(never), Ok(RunOutcome::Done), "the job was not done");
     locks.once(NAME).forget().unwrap();
     assert!(is_refused(locks.once(NAME).run(never)));
     held.unlock().unwrap();
-    assert_eq!(call(&locks, 2), Ok(Once::Ran(2)));
+    assert_eq!(call(&locks, 2), Ok(RunOutcome::Ran(2)));
 }
 
 fn the_error_of_the_body_is_the_callers_own<P: Place>() {
@@ -149,7 +149,7 @@ fn a_lock_that_was_lost_is_no_run<P: Place>() {
             lease.check().map(|()| 2)
         });
         assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));
-        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the job was not done");
+        assert_eq!(locks.once(NAME).run(never), Ok(RunOutcome::Done), "the job was not done");
     }
 }
 
@@ -157,11 +157,11 @@ fn a_success_is_forgotten_in_time<P: Place>() {
     let nodes = P::start(1);
     let locks = client(&nodes);
     let job = locks.once(NAME).remember(P::LEASE);
-    assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
-    assert_eq!(job.run(never), Ok(Once::Done));
+    assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(RunOutcome::Ran(1)));
+    assert_eq!(job.run(never), Ok(RunOutcome::Done));
     nodes[0].until("the success is forgotten", || !job.is_done().unwrap());
     has_only(&nodes, &[]);
-    assert_eq!(job.run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
+    assert_eq!(job.run(|_| Ok::<_, Error>(2)), Ok(RunOutcome::Ran(2)));
 }
 
 fn wrong_settings_are_refused<P: Place>() {
@@ -169,7 +169,7 @@ fn wrong_settings_are_refused<P: Place>() {
     let locks = client(&nodes);
     for remember in [Duration::ZERO, Duration::from_millis(999), 366 * 24 * HOUR] {
         let error = locks.once(NAME).remember(remember).run(never).unwrap_err();
-        assert!(matches!(&error, Error::Config { message } if message.contains("remember")), "{error}");
+        assert!(matches!(&error, Error::Config { message, .. } if message.contains("remember")), "{error}");
     }
     assert!(matches!(locks.once("").run(never), Err(Error::Config { .. })));
     assert!(matches!(locks.once(MARK).run(never), Err(Error::Config { .. })));
@@ -222,9 +222,9 @@ fn of_many_threads_one_runs<P: Place>() {
                     };
                     loop {
                         match locks.once(NAME).run(body).unwrap() {
-                            Once::Ran(()) => _ = ran.fetch_add(1, Ordering::SeqCst),
-                            Once::Done => return,
-                            Once::Busy => thread::sleep(Duration::from_millis(1)),
+                            RunOutcome::Ran(()) => _ = ran.fetch_add(1, Ordering::SeqCst),
+                            RunOutcome::Done => return,
+                            RunOutcome::Busy => thread::sleep(Duration::from_millis(1)),
                         }
                     }
                 });
@@ -256,7 +256,7 @@ fn calls_are_few() {
     let proxy = Proxy::start(&server);
     let locks = redlock_tests::open(proxy.url());
     // The server loads the scripts here.
-    assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(RunOutcome::Ran(1)));
     let calls = || {
         let of_locks = ["wait for", "acquire", "count down", "release"];
         let seen = proxy.take_log().into_iter().map(|seen| seen.name);
@@ -265,12 +265,12 @@ fn calls_are_few() {
     drop(calls());
     let ran = locks.once(NAME).run(|_| {
         assert_eq!(calls(), ["wait for", "acquire", "wait for"]);
-        assert_eq!(elsewhere(&locks), Ok(Once::Busy));
+        assert_eq!(elsewhere(&locks), Ok(RunOutcome::Busy));
         Ok::<_, Error>(calls().len())
     });
-    assert_eq!(ran, Ok(Once::Ran(2)));
+    assert_eq!(ran, Ok(RunOutcome::Ran(2)));
     assert_eq!(calls(), ["count down", "release"]);
-    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    assert_eq!(locks.once(NAME).run(never), Ok(RunOutcome::Done));
     assert_eq!(calls(), ["wait for"]);
 }
 
@@ -280,7 +280,7 @@ fn a_server_that_refuses_the_client_is_told_in_the_words_of_the_job() {
     let server = Server::builder().password("secret").start();
     let locks = redlock_tests::open(format!("redis://{}/", server.addr()));
     let is_told = |outcome: Result<(), Error>, op: &str| {
-        let Err(Error::Config { message }) = outcome else { panic!("{outcome:?}") };
+        let Err(Error::Config { message, .. }) = outcome else { panic!("{outcome:?}") };
         let begin = format!("failed to {op} lock `{NAME}`: node 1 ({})", server.addr());
         assert!(message.starts_with(&begin) && message.contains("NOAUTH"), "{message}");
     };

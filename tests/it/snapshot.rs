@@ -101,7 +101,7 @@ fn a_holder_is_followed_and_the_rest_left_out<P: Place>() {
     let guards = ["a", "b", "c"].map(|name| locks.mutex(name).lock().unwrap());
     let first = seen(&locks);
     place[0].pass(P::LEASE / 2);
-    locks.mutex("a").force_unlock(&locks.mutex("a").inspect().unwrap().unwrap()).unwrap();
+    locks.mutex("a").force_unlock(&locks.mutex("a").inspect().unwrap().remove(0)).unwrap();
     let _again = locks.mutex("a").lock().unwrap();
     let next = locks.snapshot(&SnapshotOptions::default().limit(2)).unwrap().following(&first);
     let [a, b] = &next.locks[..] else { panic!("{next:?}") };
@@ -214,7 +214,7 @@ fn a_closed_client_ends_a_pass() {
         let said = || -> String { server.ask(redis::cmd("INFO").arg("commandstats")) };
         let reads = |said: String| said.lines().any(|line| line.starts_with("cmdstat_getrange:"));
         eventually("the pass has begun", SOON, || reads(said()));
-        locks.close().unwrap();
+        locks.shutdown(Duration::ZERO).unwrap();
         assert!(pass.join().unwrap().is_err());
     });
 }
@@ -235,7 +235,7 @@ fn all_servers_are_read_at_the_same_time() {
             said.lines().any(|line| line.starts_with("cmdstat_getrange:"))
         };
         eventually("all servers are read", Duration::from_secs(10), || all.iter().all(is_read));
-        locks.close().unwrap();
+        locks.shutdown(Duration::ZERO).unwrap();
         assert!(pass.join().unwrap().is_err());
     });
 }

@@ -284,14 +284,14 @@ fn force_frees_the_lock_of_the_holder_that_was_shown_and_no_other() {
         let servers = servers(nodes);
         let (here, there) = (open(&servers), open(&servers));
         let guard = here.mutex(KEY).lock().unwrap();
-        let holder = there.mutex(KEY).inspect().unwrap().unwrap();
+        let holder = there.mutex(KEY).inspect().unwrap().remove(0);
         assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
         let next = there.mutex(KEY).lock().unwrap();
         assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(false), "the next holder's lock was freed");
         next.check().unwrap();
         let reason = lost(&guard.unlock().unwrap_err());
         assert_eq!(reason, Some(LostReason::Taken));
-        let own = there.mutex(KEY).inspect().unwrap().unwrap();
+        let own = there.mutex(KEY).inspect().unwrap().remove(0);
         assert_eq!(there.mutex(KEY).force_unlock(&own), Ok(true));
         assert_eq!(lost(&next.check().unwrap_err()), Some(LostReason::Revoked), "the own guard did not notice");
         drop(next);
@@ -309,7 +309,7 @@ fn a_holder_that_renews_learns_of_force_and_a_waiter_gets_the_lock() {
         let there = there.clone();
         move || there.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send)
     });
-    let holder = there.mutex(KEY).inspect().unwrap().unwrap();
+    let holder = there.mutex(KEY).inspect().unwrap().remove(0);
     assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
     let next = waiter.join().unwrap().unwrap();
     eventually("check() reports the loss", SOON, || guard.check().is_err());
@@ -321,7 +321,7 @@ fn without_a_majority_force_is_unavailable() {
     let servers = servers(3);
     let locks = open(&servers);
     let guard = locks.mutex(KEY).lock().unwrap();
-    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    let holder = locks.mutex(KEY).inspect().unwrap().remove(0);
     servers[1..].iter().for_each(Server::kill);
     let error = locks.mutex(KEY).force_unlock(&holder).unwrap_err();
     assert!(matches!(error, Error::Unavailable { op: "force unlock", of: 3, .. }), "{error}");
@@ -333,7 +333,7 @@ fn force_says_so_where_it_cannot_name_the_holder() {
     let server = Server::start();
     let locks = open(std::slice::from_ref(&server));
     server.set(KEY, "");
-    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    let holder = locks.mutex(KEY).inspect().unwrap().remove(0);
     assert!(matches!(locks.mutex(KEY).force_unlock(&holder), Err(Error::Config { .. })));
 }
 
@@ -357,7 +357,7 @@ fn threads_of_the_client_that_uses_force_go_on_at_once() {
         let locks = locks.clone();
         move || locks.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send)
     });
-    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    let holder = locks.mutex(KEY).inspect().unwrap().remove(0);
     assert_eq!(locks.mutex(KEY).force_unlock(&holder), Ok(true));
     waiter.join().unwrap().unwrap().unlock().unwrap();
     assert!(guard.check().is_err());
@@ -368,7 +368,7 @@ fn a_token_that_is_no_text_is_not_taken_away_by_force() {
     let server = Server::start();
     server.ask::<()>(redis::cmd("SET").arg(KEY).arg(&b"\xff\xfe"[..]));
     let order = open(std::slice::from_ref(&server)).mutex(KEY);
-    let holder = order.inspect().unwrap().unwrap();
+    let holder = order.inspect().unwrap().remove(0);
     assert!(matches!(order.force_unlock(&holder), Err(Error::Config { .. })));
 }
 

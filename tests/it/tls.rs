@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use redlock_sync::{Builder, Error, Redlock, Tls};
+use redlock_sync::{Builder, ConfigKind, Error, Redlock, Tls};
 use redlock_tests::{Server, eventually};
 use rustls::version::{TLS12, TLS13};
 
@@ -74,7 +74,10 @@ fn input_14_an_authority_that_is_not_trusted() {
     refused(agent(&server, &Authority::new(), &relay.url("127.0.0.1")), &["invalid peer certificate", "SSL_CERT_FILE"]);
     // This client uses the certificates of the system, whatever they are.
     let error = redlock_tests::open(relay.url("127.0.0.1")).mutex("a").lock().unwrap_err();
-    assert!(matches!(&error, Error::Config { message } if message.contains("SSL_CERT_FILE")), "{error}");
+    assert!(
+        matches!(&error, Error::Config { message, kind: ConfigKind::Tls } if message.contains("SSL_CERT_FILE")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn input_14_a_plain_url_for_a_port_with_tls() {
         let plain = format!("redis://127.0.0.1:{}/", relay.port());
         let error = redlock_tests::open(plain).mutex("a").lock().unwrap_err();
         let is_told = |text: &str| text.contains("speaks TLS: use `rediss`") && text.contains("node 1 (");
-        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+        assert!(matches!(&error, Error::Config { message, kind: ConfigKind::Tls } if is_told(message)), "{error}");
     }
 }
 
@@ -170,7 +173,7 @@ fn input_14_a_client_certificate_that_is_given() {
         let stranger = Tls::new().ca_file(&files.ca).identity_pem(certificate, key);
         let error = settings(&relay, stranger).build().unwrap().mutex("a").lock().unwrap_err();
         let is_told = |text: &str| text.contains("does not accept the client's certificate") && text.contains("node 1");
-        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+        assert!(matches!(&error, Error::Config { message, kind: ConfigKind::Tls } if is_told(message)), "{error}");
     }
     let relay = Relay::start(&server, authority.config("127.0.0.1", true, &[&TLS13]));
     let [ca, certificate, key] = [&files.ca, &files.certificate, &files.key].map(|path| path.to_str().unwrap());
@@ -213,7 +216,7 @@ fn input_14_files_that_cannot_be_used() {
         let error = settings(&relay, tls).build().unwrap_err();
         let is_told =
             |text: &str| text.contains("TLS cannot be set up") && text.contains(words) && !text.contains("BEGIN");
-        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+        assert!(matches!(&error, Error::Config { message, kind: ConfigKind::Tls } if is_told(message)), "{error}");
     }
     let plain = Redlock::builder().node(server.url()).tls(files.tls()).build().unwrap_err();
     assert!(plain.to_string().contains("`rediss://`"), "{plain}");

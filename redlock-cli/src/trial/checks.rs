@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::__private::{listens, remove_keys};
-use redlock_sync::{Error, Once, Queue, Redlock, RunOnce, Task};
+use redlock_sync::{Error, Once, Queue, Redlock, RunOutcome, Task};
 
 use super::{Found, Outcome, Trial};
 
@@ -224,9 +224,9 @@ impl Trial {
     }
 
     pub(super) fn once(&self) -> Outcome {
-        let run = |once: RunOnce| once.run(|_| Ok::<(), Error>(()));
+        let run = |once: Once| once.run(|_| Ok::<(), Error>(()));
         let (mine, theirs) = (self.locks.once("once"), self.other.once("once"));
-        if !matches!(run(mine)?, Once::Ran(())) || !matches!(run(theirs)?, Once::Done) {
+        if !matches!(run(mine)?, RunOutcome::Ran(())) || !matches!(run(theirs)?, RunOutcome::Done) {
             return Err("the job was not run exactly once".into());
         }
         self.locks.once("once").forget()?;

@@ -93,7 +93,7 @@ fn the_last_line_of_a_list_has_totals() {
         locks.count_down_latch("import", 2).count_down().unwrap();
         assert_eq!(ls("*").as_deref(), Some("2 locks, 1 latch, 4 waiters"));
         assert_eq!(ls("order:*").as_deref(), Some("1 lock, 1 waiter"));
-        others.close().unwrap();
+        others.shutdown(std::time::Duration::ZERO).unwrap();
     });
 }
 

@@ -8,7 +8,7 @@ use super::span::{Span, enter};
 use crate::lock::with::after_body;
 use crate::once::OnceGuard;
 use crate::{
-    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
+    Error, Lease, MultiLockGuard, MutexGuard, Once, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard,
     SemaphorePermit,
 };
 
@@ -151,8 +151,8 @@ impl Guard for MultiLockGuard {
 }
 
 /// Takes the lock of a function with `once`, by one attempt or within this time. `None` if the job has succeeded.
-pub fn begin(job: &RunOnce, wait: Option<Duration>) -> Result<Option<OnceGuard>, Error> {
-    job.begin(wait)
+pub fn begin(job: &Once, wait: Option<Duration>) -> Result<Option<OnceGuard>, Error> {
+    job.begin(job.for_at_most(wait))
 }
 
 impl Guard for OnceGuard {

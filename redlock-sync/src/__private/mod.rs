@@ -8,8 +8,9 @@
 //! 6. `memory`: sends commands to a node in memory, as any client of a server can, serves it over TCP, and lets it
 //!    differ from Redis.
 //! 7. `duration`: parses lengths of time as environment variables have them, for `redlock-cli`.
-//! 8. `listens`, `remove_keys`: what `redlock doctor --try` sees and removes.
-//! 9. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
+//! 8. `with_nodes_and_env`: the settings of the environment, but for its servers, for `redlock-cli`.
+//! 9. `listens`, `remove_keys`: what `redlock doctor --try` sees and removes.
+//! 10. `is_odd`, `escaped`, `printable`: how texts of unknown origin are shown, for `redlock-cli` too.
 
 mod assert;
 mod escape;
@@ -46,6 +47,14 @@ pub fn listens(locks: &crate::Redlock) -> bool {
 /// As other calls, if a server did not answer or refused it.
 pub fn remove_keys(locks: &crate::Redlock, name: &str) -> Result<u64, crate::Error> {
     crate::client::remove_keys(locks, name)
+}
+
+/// Like [`Builder::from_env`](crate::Builder::from_env), but with these servers in place of those that variables name.
+///
+/// # Errors
+/// Those of `from_env`.
+pub fn with_nodes_and_env(urls: &[String]) -> Result<crate::Builder, crate::Error> {
+    crate::client::with_nodes(urls)
 }
 
 /// Parses a length of time with units, such as `1h30m`.

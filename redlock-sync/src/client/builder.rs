@@ -92,19 +92,6 @@ impl Builder {
         self
     }
 
-    /// Uses these servers only. Servers that were named before, such as by [`from_env`](Builder::from_env), are
-    /// removed.
-    ///
-    /// ```
-    /// use redlock_sync::Builder;
-    /// let locks = Builder::from_env()?.only_nodes(["redis://127.0.0.1/"]).build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn only_nodes(mut self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
-        self.urls.clear();
-        self.nodes(urls)
-    }
-
     /// Sets the text that precedes the name of every lock, latch and queue in its key; default empty. Programs that
     /// should exclude each other need the same prefix. If programs share a server but no locks, give them different
     /// prefixes. A key has at most 1024 bytes, prefix included.

@@ -91,6 +91,12 @@ impl Builder {
     }
 }
 
+/// Like [`Builder::from_env`], but with these servers in place of those that variables name.
+pub(crate) fn with_nodes(urls: &[String]) -> Result<Builder, Error> {
+    let is_setting = |(name, _): &(OsString, OsString)| name != NODES && name != URL;
+    Ok(from_variables(env::vars_os().filter(is_setting))?.nodes(urls))
+}
+
 #[cfg(feature = "tls")]
 #[allow(clippy::unnecessary_wraps, reason = "as the one of a build without TLS")]
 fn tls_file(mut to: Builder, file: TlsFile, path: &str) -> Option<Builder> {

@@ -13,7 +13,7 @@ use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::rw_lock::RwLock;
 use crate::lock::semaphore::Semaphore;
-use crate::once::RunOnce;
+use crate::once::Once;
 use crate::protocol::{Exclusive, Protocol};
 use crate::queue::Queue;
 
@@ -118,7 +118,7 @@ impl Redlock {
     }
 
     /// Returns the job of that name, which several processes want to run and one of them runs once. While the job runs,
-    /// it and [`mutex`](Redlock::mutex) of the same name exclude each other. This does no I/O: [`run`](RunOnce::run)
+    /// it and [`mutex`](Redlock::mutex) of the same name exclude each other. This does no I/O: [`run`](Once::run)
     /// reports a wrong name.
     ///
     /// ```
@@ -127,8 +127,8 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn once(&self, name: impl LockKey) -> RunOnce {
-        RunOnce::new(Arc::clone(&self.inner), self.mutex(name))
+    pub fn once(&self, name: impl LockKey) -> Once {
+        Once::new(Arc::clone(&self.inner), self.mutex(name))
     }
 
     /// Returns the queue of delayed tasks of that name, on a client of one node. A lock of the same name has other

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::Builder;
-pub use self::ending::Ended;
-pub(crate) use self::environment::{NODES, URL, duration};
+pub use self::ending::ShutdownReport;
+pub(crate) use self::environment::{NODES, URL, duration, with_nodes};
 pub use self::listing::HeldLock;
 pub use self::snapshot::{SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
 pub(crate) use self::trial::{listens, remove_keys};
@@ -130,7 +130,7 @@ impl Redlock {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// assert!(locks.is_ready());
-    /// # locks.close()?;
+    /// # locks.shutdown(std::time::Duration::ZERO)?;
     /// # assert!(!locks.is_ready());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

@@ -295,7 +295,7 @@ impl Lease {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let order = locks.mutex("order:42");
     /// let guard = order.lock()?;
-    /// assert_eq!(&order.inspect()?.unwrap().id, guard.id());
+    /// assert_eq!(&order.inspect()?[0].id, guard.id());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
@@ -457,7 +457,7 @@ impl Leases {
         Ok(Lease::of(Arc::clone(inner), renewal, Arc::clone(self), inner.quorum.now()))
     }
 
-    /// The live leases, for `unlock_all` and `close`.
+    /// The live leases, for `unlock_all` and `shutdown`.
     pub(crate) fn live(&self) -> Vec<Arc<LeaseInner>> {
         self.renewer.live()
     }

@@ -88,9 +88,9 @@ impl Handle {
     }
 
     /// Asks all nodes for the holder of a lock that has one.
-    pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
+    pub(crate) fn inspect(&self) -> Result<Vec<Holder>, Error> {
         let first = self.holders()?.into_iter().next();
-        Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
+        Ok(first.iter().map(|(token, remaining)| Holder::new(HoldMode::Exclusive, token, *remaining)).collect())
     }
 
     /// The holders that a majority of the nodes has, with their tokens as stored on the servers. The result is an error
@@ -131,262 +131,16 @@ impl Handle {
     }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle, which call its method `set`.
-///
-/// `$open` is the expression by which the examples make a handle. `$take` and `$try` are the methods of the handle that
-/// take the lock, and `$free` is the method of the guard that releases it.
-macro_rules! settings {
-    ($open:literal, $take:literal, $try:literal, $free:literal) => {
-        /// Sets how long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). With a longer
-        /// lease, there are fewer renewals, and the lock outlives longer outages of the servers. With a shorter lease,
-        /// other processes get the lock sooner after this one dies. The lease must be longer than drift (1 % + 2 ms),
-        /// node timeout and minimum validity together. The first use of the lock checks that.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use std::time::Duration;
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).", $take, "()?;")]
-        /// assert!(guard.remaining() < Duration::from_secs(5));
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn lease(self, lease: Duration) -> Self {
-            self.set(|options| options.lease = lease)
-        }
-
-        /// Sets whether the lease is renewed while the guard lives; default true. With `false`, the lock is lost when
-        /// the lease has run out, unless [`extend`](crate::Lease::extend) is called in time. That limits how long a
-        /// hung holder keeps it.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".renew(false).", $take, "()?;")]
-        /// guard.check()?;
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn renew(self, renew: bool) -> Self {
-            self.set(|options| options.renew = renew)
-        }
-
-        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default
-        /// zero, at most the lease. Use it for scheduled jobs that can finish before the machine with the slowest clock
-        /// starts the same job. With a longer time, the clocks may differ more. With a shorter time, the next run can
-        /// start sooner. If calls of a thread nest, the lock stays taken for the time of each, counted from that call.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use std::time::Duration;
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).", $take, "()?;")]
-        #[doc = concat!("guard.", $free, "()?;")]
-        #[doc = concat!("assert!(", $open, ".", $try, "().unwrap_err().is_busy());")]
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn min_hold(self, hold: Duration) -> Self {
-            self.set(|options| options.min_hold = hold)
-        }
-
-        /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
-        /// [`MaxHold`](crate::LostReason::MaxHold). The time must be at least `min_hold`, and long enough for a
-        /// [`lease`](Self::lease); default: no limit. Without a limit, a forgotten guard, or a holder that hangs, keeps
-        /// the lock until its process ends. With a longer time, slow work keeps its lock. With a shorter time, others
-        /// get the lock of a holder that hangs sooner.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use std::time::Duration;
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn max_hold(self, hold: Duration) -> Self {
-            self.set(|options| options.max_hold = Some(hold))
-        }
-
-        /// Sets for how long calls of this handle that wait go on trying while no majority of the servers answers;
-        /// default: the client's (10 s). [`Builder::unavailable_after`](crate::Builder::unavailable_after) says what a
-        /// longer and a shorter time cost. With zero, a call gives up at the first failure.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use std::time::Duration;
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".unavailable_after(Duration::from_secs(1)).", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn unavailable_after(self, time: Duration) -> Self {
-            self.set(|options| options.unavailable_after = time)
-        }
-
-        /// Sets a [`Cancel`](crate::Cancel), by which another thread stops calls of this handle that wait; default
-        /// none. Such a call returns [`Cancelled`](crate::Error::Cancelled), and so does each later call that would
-        /// acquire the lock. `Cancel` says what it costs.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
-        #[doc = concat!("let guard = ", $open, ".cancel(&cancel).", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn cancel(self, cancel: &crate::Cancel) -> Self {
-            self.set(|options| options.cancel = crate::cancel::Cancelling::by(cancel))
-        }
-
-        /// Sets the label under which observers and metrics show the lock, in place of its key; default empty. Choose
-        /// one label for all locks of a kind, such as `order` for `order:42`, since metrics have a series for each
-        /// label. In an annotated function, the label is the template. Threads that use different labels for one lock
-        /// do not hand it to each other in memory.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".label(\"a label\").", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn label(self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-            let label = label.into();
-            self.set(|options| options.label = label.clone())
-        }
-
-        /// Sets whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With
-        /// `true`, each acquire raises the lock's counter on the servers in the same step. Then `fencing_token()` needs
-        /// no round trip of its own on one server. With `false`, a lock has a counter only if `fencing_token()` is
-        /// called. Tokens rise from holder to holder either way.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".fenced(true).", $take, "()?;")]
-        /// println!("UPDATE … WHERE fence <= {}", guard.fencing_token()?); // no I/O
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn fenced(self, fenced: bool) -> Self {
-            self.set(|options| options.fenced = fenced)
-        }
-    };
-}
-
-/// Further settings of every kind of lock. Few programs need them.
-macro_rules! rarely_needed {
-    ($open:literal, $take:literal) => {
-        /// Ends renewal after this many renewals. The lock is lost one lease after the last of them; default: no limit.
-        /// Without a limit and without `max_hold`, a holder that hangs keeps the lock. With more renewals, slow work
-        /// keeps its lock. With fewer, others get the lock of a holder that hangs sooner. Zero means `renew(false)`.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_renewals(10).", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn max_renewals(self, times: u32) -> Self {
-            self.set(|options| options.max_renewals = Some(times))
-        }
-
-        /// Sets the pauses between attempts if no message can notify a waiter that the lock is free; default: the
-        /// client's. [`Retry`](crate::Retry) says when that is, and what longer and shorter pauses cost.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use redlock_sync::Retry;
-        /// use std::time::Duration;
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).", $take, "()?;")]
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn retry(self, retry: crate::Retry) -> Self {
-            self.set(|options| options.retry = retry.clone())
-        }
-
-        /// Sets the readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
-        /// process and thread. If the last holder granted the mutex to a waiter, the default is only [the id of that
-        /// waiter](crate::LockId::holder_name). A `holder_name` costs a round trip for each mutex that is granted so.
-        /// Readers that have a `holder_name` have a lease each.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".holder_name(\"worker-7\").", $take, "()?;")]
-        /// assert_eq!(guard.id().holder_name(), "worker-7");
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn holder_name(self, name: impl Into<String>) -> Self {
-            let name = name.into();
-            self.set(|options| options.holder_name = Some(name.clone()))
-        }
-    };
-}
-
-/// The setting for keys without a time-to-live, which programs of other libraries can leave. Only exclusive kinds have
-/// it.
-macro_rules! taking_over {
-    ($open:literal) => {
-        /// Sets whether a waiter takes over a key without a time-to-live; default false. A program leaves such a key if
-        /// it stops between `SETNX` and `EXPIRE`. With `true`, the waiter observes the key for one lease of this
-        /// handle. If the value has not changed by then, and still has no time-to-live, the waiter takes the key over.
-        /// All handles of a client for this key need the setting. Otherwise a waiter without it keeps those behind it
-        /// from taking the key over. An annotated function has no such argument. **Use it only if no program holds the
-        /// lock by a key that never ends.** Such a holder would not notice the loss. With `false`, such a key keeps the
-        /// lock taken until it is deleted by hand. A key stays untouched if it has another type, or if its value is
-        /// empty, longer than 80 bytes, or not valid UTF-8.
-        ///
-        /// ```
-        /// # let server = redlock_tests::Server::start();
-        /// # let url = server.url();
-        /// use std::time::Duration;
-        /// # server.set("order:42", "left behind");
-        /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
-        #[doc = concat!("let order = ", $open, ".lease(Duration::from_millis(300));")]
-        /// let guard = order.take_over_keys_without_ttl(true).lock()?; // after 300 ms
-        /// # drop(guard);
-        /// # Ok::<(), redlock_sync::Error>(())
-        /// ```
-        #[must_use]
-        pub fn take_over_keys_without_ttl(self, take_over: bool) -> Self {
-            self.set(|options| options.take_over_keys_without_ttl = take_over)
-        }
-    };
-}
-
-/// The methods that inspect a lock and unlock it by force. Only exclusive kinds have them.
+/// The methods that show whether a lock is held, and by whom. They call `holders` of the handle.
 macro_rules! inspection {
-    ($open:literal) => {
+    ($open:literal, $take:literal) => {
         /// Returns whether any process holds the lock at this moment, on a majority of the nodes. That can have changed
         /// when the call returns, so use it to watch a system, not to decide. A holder calls
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
         /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if only a node without a usable answer
-        ///   knows whether there is a holder
+        ///   knows whether there is a holder, or another one
         /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
         /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///
@@ -394,17 +148,27 @@ macro_rules! inspection {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("assert!(!", $open, ".is_locked()?);")]
-        #[doc = concat!("let guard = ", $open, ".lock()?;")]
-        #[doc = concat!("assert!(", $open, ".is_locked()?);")]
+        #[doc = concat!("let lock = ", $open, ";")]
+        /// assert!(!lock.is_locked()?);
+        #[doc = concat!("let guard = lock.", $take, "()?;")]
+        /// assert!(lock.is_locked()?);
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
-        pub fn is_locked(&self) -> Result<bool, crate::Error> {
-            Ok(self.handle.inspect()?.is_some())
+        pub fn is_locked(&self) -> Result<bool, $crate::Error> {
+            Ok(!self.holders()?.is_empty())
         }
 
-        /// Returns the holder of the lock at this moment, on a majority of the nodes, or `None` if the lock is free.
+        /// Returns the holders of the lock at this moment, on a majority of the nodes. The list is empty if the lock is
+        /// free.
+        ///
+        /// - A mutex has one holder at most.
+        /// - The holders of a read-write lock are one writer or all readers, as their
+        ///   [`mode`](crate::Holder::mode) says; at most a thousand of each node. Threads of a process that read by one
+        ///   lease are one holder. For a moment after a release, the list also has waiters for which the lock is kept.
+        ///   The token of such a waiter has `granted:` behind its first part.
+        /// - A semaphore has a holder for each permit, in the order of the [slots](crate::SemaphorePermit::slot), also
+        ///   beyond the number of this handle.
         ///
         /// # Errors
         /// The errors of `is_locked`.
@@ -413,16 +177,21 @@ macro_rules! inspection {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".holder_name(\"me\").lock()?;")]
-        #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
-        /// assert_eq!(holder.name(), "me");
+        #[doc = concat!("let lock = ", $open, ".holder_name(\"me\");")]
+        #[doc = concat!("let guard = lock.", $take, "()?;")]
+        /// assert_eq!(lock.inspect()?[0].name(), "me");
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
-        pub fn inspect(&self) -> Result<Option<crate::Holder>, crate::Error> {
-            self.handle.inspect()
+        pub fn inspect(&self) -> Result<Vec<$crate::Holder>, $crate::Error> {
+            self.holders()
         }
+    };
+}
 
+/// The method that takes a lock away from its holder. Only exclusive kinds have it.
+macro_rules! force_unlock {
+    ($open:literal) => {
         /// Takes the lock away from a holder that `inspect` showed, if its token is still the same. Use it if you know
         /// that the holder is gone or stuck. Returns true if a majority of the nodes freed the lock, and false if that
         /// holder has no majority any more. Threads that wait are notified. Waiters of the holder's own client go on
@@ -453,9 +222,9 @@ macro_rules! inspection {
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let stuck = ", $open, ".lock()?;")]
-        #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
-        #[doc = concat!("assert!(", $open, ".force_unlock(&holder)?);")]
-        #[doc = concat!("assert!(!", $open, ".force_unlock(&holder)?); // no longer")]
+        #[doc = concat!("let holders = ", $open, ".inspect()?;")]
+        #[doc = concat!("assert!(", $open, ".force_unlock(&holders[0])?);")]
+        #[doc = concat!("assert!(!", $open, ".force_unlock(&holders[0])?); // no longer")]
         /// assert!(stuck.unlock().unwrap_err().is_lost());
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -484,4 +253,4 @@ macro_rules! derefs_to_lease {
     };
 }
 
-pub(crate) use {derefs_to_lease, inspection, rarely_needed, settings, taking_over};
+pub(crate) use {derefs_to_lease, force_unlock, inspection};

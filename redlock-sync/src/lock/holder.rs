@@ -36,9 +36,9 @@ pub enum HoldMode {
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let order = locks.mutex("order:42");
-/// assert!(order.inspect()?.is_none());
+/// assert!(order.inspect()?.is_empty());
 /// let guard = order.lock()?;
-/// let holder = order.inspect()?.unwrap();
+/// let holder = &order.inspect()?[0];
 /// assert_eq!(&holder.id, guard.id());
 /// assert!(holder.remaining.unwrap() <= std::time::Duration::from_secs(30));
 /// # Ok::<(), redlock_sync::Error>(())
@@ -69,7 +69,7 @@ impl Holder {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let order = locks.mutex("order:42").holder_name("billing");
     /// let guard = order.lock()?;
-    /// assert_eq!(order.inspect()?.unwrap().name(), "billing");
+    /// assert_eq!(order.inspect()?[0].name(), "billing");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]

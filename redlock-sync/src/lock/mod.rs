@@ -1,6 +1,6 @@
 //! The public locks: a handle and a guard for each kind.
 //!
-//! 1. [`handle`]: the part that all handles share, and their common settings.
+//! 1. [`handle`]: the part that all handles share. [`settings`]: the settings of locks, each written once.
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
 //! 4. [`semaphore`]: a limited number of holders at a time; [`permit`]: its guard.
@@ -24,4 +24,5 @@ pub(crate) mod reentry;
 pub(crate) mod rw_guard;
 pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
+pub(crate) mod settings;
 pub(crate) mod with;

@@ -7,7 +7,6 @@
 
 mod guard;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::MaxWait;
 use crate::acquire::together::together;
-use crate::cancel::Cancel;
 use crate::clock::{Tick, tick_at};
 use crate::error::{Error, NodeError};
 use crate::inner::ClientInner;
 use crate::lock::mutex::{Mutex, MutexGuard};
-use crate::options::Retry;
+use crate::lock::settings::settings;
+use crate::options::LockOptions;
 
 use self::guard::HeldMutexes;
 pub use self::guard::MultiLockGuard;
@@ -75,8 +74,8 @@ impl MultiLock {
         MultiLock { client, mutexes: sorted(mutexes) }
     }
 
-    fn each(mut self, set: impl Fn(Mutex) -> Mutex) -> MultiLock {
-        self.mutexes = self.mutexes.map(|all| all.into_iter().map(set).collect());
+    fn set(mut self, change: impl Fn(&mut LockOptions)) -> MultiLock {
+        self.mutexes = self.mutexes.map(|all| all.into_iter().map(|mutex| mutex.set(&change)).collect());
         self
     }
 
@@ -253,190 +252,18 @@ impl MultiLock {
 
 /// # Settings
 ///
-/// Each is a method that returns the handle with this setting.
+/// Each is a method that returns the handle with this setting. It concerns each of the mutexes: each key has its own
+/// lease, renewal, label and [fencing token](MultiLockGuard::leases). For [`max_hold`](MultiLock::max_hold), the time
+/// counts during which the call waits for the next keys. If one key is lost, all are lost.
 impl MultiLock {
-    /// Sets how long each key is held without a renewal: see [`Mutex::lease`](crate::Mutex::lease).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).lease(Duration::from_secs(5)).lock()?;
-    /// assert!(guard.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> MultiLock {
-        self.each(|mutex| mutex.lease(lease))
-    }
-
-    /// Sets whether the lease of each key is renewed while the guard lives: see [`Mutex::renew`](crate::Mutex::renew).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).renew(false).lock()?;
-    /// guard.check()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn renew(self, renew: bool) -> MultiLock {
-        self.each(|mutex| mutex.renew(renew))
-    }
-
-    /// Ends renewal so that each key is lost at the latest this long after it was locked. If one key is lost, all are
-    /// lost. The time during which the call waits for the next keys counts. See
-    /// [`Mutex::max_hold`](crate::Mutex::max_hold).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(3600)).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_hold(self, hold: Duration) -> MultiLock {
-        self.each(|mutex| mutex.max_hold(hold))
-    }
-
-    /// Sets for how long calls of this handle that wait go on trying while no majority of the servers answers: see
-    /// [`Mutex::unavailable_after`](crate::Mutex::unavailable_after).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let accounts = locks.multi_lock(["account:7", "account:3"]).unavailable_after(Duration::from_secs(1));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn unavailable_after(self, time: Duration) -> MultiLock {
-        self.each(|mutex| mutex.unavailable_after(time))
-    }
-
-    /// Sets a [`Cancel`], by which another thread stops calls of this handle that wait: see
-    /// [`Mutex::cancel`](crate::Mutex::cancel).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
-    /// let guard = locks.multi_lock(["a", "b"]).cancel(&cancel).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn cancel(self, cancel: &Cancel) -> MultiLock {
-        self.each(|mutex| mutex.cancel(cancel))
-    }
-
-    /// Sets the label of each of the locks, which observers show: see [`Mutex::label`](crate::Mutex::label).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let accounts = locks.multi_lock(["account:7", "account:3"]).label("account");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn label(self, label: impl Into<Cow<'static, str>>) -> MultiLock {
-        let label = label.into();
-        self.each(|mutex| mutex.label(label.clone()))
-    }
-
-    /// Sets whether acquiring a key brings its fencing token along: see [`Mutex::fenced`](crate::Mutex::fenced). Each
-    /// key has its own token: see [`MultiLockGuard::leases`].
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).fenced(true).lock()?;
-    /// for lease in guard.leases() {
-    ///     println!("UPDATE … WHERE id = '{}' AND fence <= {}", lease.key(), lease.fencing_token()?);
-    /// }
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn fenced(self, fenced: bool) -> MultiLock {
-        self.each(|mutex| mutex.fenced(fenced))
-    }
+    settings!("locks.multi_lock([\"account:7\", \"account:3\"])": lease renew max_hold unavailable_after cancel label fenced);
 }
 
 /// # Settings that are rarely needed
+///
+/// A limit of attempts ([`retry`](MultiLock::retry)) counts for each key by itself.
 impl MultiLock {
-    /// Ends the renewal of each key after this many renewals: see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).max_renewals(10).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_renewals(self, times: u32) -> MultiLock {
-        self.each(|mutex| mutex.max_renewals(times))
-    }
-
-    /// Sets the pauses between attempts if no message can notify a waiter that a key is free: see
-    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts counts for each key by itself.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use redlock_sync::Retry;
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).retry(Retry::every(Duration::from_millis(50))).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    #[allow(clippy::needless_pass_by_value, reason = "as that of a mutex")]
-    pub fn retry(self, retry: Retry) -> MultiLock {
-        self.each(|mutex| mutex.retry(retry.clone()))
-    }
-
-    /// Sets the readable part of the tokens: see [`Mutex::holder_name`](crate::Mutex::holder_name).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).holder_name("worker-7").lock()?;
-    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().name(), "worker-7");
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn holder_name(self, name: impl Into<String>) -> MultiLock {
-        let name = name.into();
-        self.each(|mutex| mutex.holder_name(name.clone()))
-    }
-
-    /// Sets whether a waiter takes over a key without a time-to-live.
-    /// [`Mutex::take_over_keys_without_ttl`](crate::Mutex::take_over_keys_without_ttl) says when that is safe.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// # server.set("a", "left behind");
-    /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
-    /// let both = locks.multi_lock(["a", "b"]).lease(Duration::from_millis(300));
-    /// let guard = both.take_over_keys_without_ttl(true).lock()?; // after 300 ms
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn take_over_keys_without_ttl(self, take_over: bool) -> MultiLock {
-        self.each(|mutex| mutex.take_over_keys_without_ttl(take_over))
-    }
+    settings!("locks.multi_lock([\"account:7\", \"account:3\"])": max_renewals retry holder_name take_over_keys_without_ttl);
 }
 
 /// The mutexes in the order of their keys, without duplicates.

@@ -9,8 +9,10 @@ use crate::acquire::adopt::adopt;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
+use crate::lock::handle::{Handle, derefs_to_lease, force_unlock, inspection};
+use crate::lock::holder::Holder;
 use crate::lock::reentry::SingleHold;
+use crate::lock::settings::settings;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::token::LockToken;
@@ -57,7 +59,7 @@ use crate::token::LockToken;
 /// have waited longest, so they usually come first.
 #[derive(Clone)]
 pub struct Mutex {
-    pub(super) handle: Handle,
+    pub(crate) handle: Handle,
 }
 
 impl Mutex {
@@ -65,7 +67,7 @@ impl Mutex {
         Mutex { handle }
     }
 
-    fn set(self, change: impl FnOnce(&mut LockOptions)) -> Mutex {
+    pub(crate) fn set(self, change: impl FnOnce(&mut LockOptions)) -> Mutex {
         Mutex { handle: self.handle.set(change) }
     }
 
@@ -232,7 +234,7 @@ impl Mutex {
         self.handle.key()
     }
 
-    pub(super) fn acquire(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
+    pub(crate) fn acquire(&self, wait: MaxWait) -> Result<MutexGuard, Error> {
         self.acquire_by(wait, || self.handle.acquire(wait))
     }
 
@@ -260,18 +262,22 @@ impl Mutex {
 ///
 /// Each is a method that returns the handle with this setting.
 impl Mutex {
-    settings!("locks.mutex(\"order:42\")", "lock", "try_lock", "unlock");
+    settings!("locks.mutex(\"order:42\")": lease renew min_hold max_hold unavailable_after cancel label fenced);
 }
 
 /// # Settings that are rarely needed
 impl Mutex {
-    rarely_needed!("locks.mutex(\"order:42\")", "lock");
-    taking_over!("locks.mutex(\"order:42\")");
+    settings!("locks.mutex(\"order:42\")": max_renewals retry holder_name take_over_keys_without_ttl);
 }
 
 /// # Inspection
 impl Mutex {
-    inspection!("locks.mutex(\"order:42\")");
+    fn holders(&self) -> Result<Vec<Holder>, Error> {
+        self.handle.inspect()
+    }
+
+    inspection!("locks.mutex(\"order:42\")", "lock");
+    force_unlock!("locks.mutex(\"order:42\")");
 }
 
 impl fmt::Debug for Mutex {
@@ -288,13 +294,13 @@ impl fmt::Debug for Mutex {
 /// `into_send`, since the guards of a thread share its lock.
 ///
 /// ```
-/// use redlock_sync::{MutexGuard, ThreadBound};
-/// fn same_type(guard: MutexGuard) -> MutexGuard<ThreadBound> {
+/// use redlock_sync::{MutexGuard, GuardNoSend};
+/// fn same_type(guard: MutexGuard) -> MutexGuard<GuardNoSend> {
 ///     guard
 /// }
 /// ```
 #[derive(Debug)]
-pub struct ThreadBound {
+pub struct GuardNoSend {
     /// Not `Send`, but `Sync`.
     _as_in_std: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -348,7 +354,7 @@ pub struct GuardSend {
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
-pub struct MutexGuard<M = ThreadBound> {
+pub struct MutexGuard<M = GuardNoSend> {
     /// Ended before the lease is released, since this thread may lock the key again from then on.
     hold: SingleHold,
     pub(super) lease: Lease,
@@ -365,7 +371,8 @@ impl<M> MutexGuard<M> {
     /// - [`Lost`](Error::Lost) if the lock was not held any more. The work under it may have overlapped with another
     ///   holder
     /// - [`Unconfirmed`](Error::Unconfirmed) if no majority of the nodes confirmed. The release is repeated in the
-    ///   background until a majority confirms it, the lease has ended, or the client is [closed](crate::Redlock::close)
+    ///   background until a majority confirms it, the lease has ended, or the client is [shut
+    ///   down](crate::Redlock::shutdown)
     /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
     ///
     /// After any of these, this guard does not hold the lock.

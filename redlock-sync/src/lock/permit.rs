@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::derefs_to_lease;
-use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::mutex::{GuardNoSend, GuardSend};
 use crate::protocol::Protocol;
 
 /// A permit of a [`Semaphore`](crate::Semaphore), or several of one server that were [acquired at
@@ -27,7 +27,7 @@ use crate::protocol::Protocol;
 /// std::thread::spawn(move || drop(permit));
 /// ```
 #[must_use = "if unused the permit is released at once; `let _ = …` releases it at once too, so bind it: `let permit = …`"]
-pub struct SemaphorePermit<M = ThreadBound> {
+pub struct SemaphorePermit<M = GuardNoSend> {
     lease: Lease,
     bound: PhantomData<M>,
 }
@@ -76,7 +76,8 @@ impl<M> SemaphorePermit<M> {
     /// - [`Lost`](Error::Lost) if the permit was not held any more. The work under it may have overlapped with another
     ///   holder, so that there were more holders than permits
     /// - [`Unconfirmed`](Error::Unconfirmed) if no majority of the nodes confirmed. The release is repeated in the
-    ///   background until a majority confirms it, the lease has ended, or the client is [closed](crate::Redlock::close)
+    ///   background until a majority confirms it, the lease has ended, or the client is [shut
+    ///   down](crate::Redlock::shutdown)
     /// - [`WrongType`](Error::WrongType) if the key holds something that is not a semaphore
     ///
     /// After any of these, this guard does not hold the permit.

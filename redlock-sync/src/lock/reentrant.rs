@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::MaxWait;
 use crate::error::Error;
-use crate::lock::handle::{Handle, derefs_to_lease, inspection, rarely_needed, settings, taking_over};
-use crate::lock::mutex::ThreadBound;
+use crate::lock::handle::{Handle, derefs_to_lease, force_unlock, inspection};
+use crate::lock::holder::Holder;
+use crate::lock::mutex::GuardNoSend;
 use crate::lock::nested_hold::{NestedHold, Unlocked};
+use crate::lock::settings::settings;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 
@@ -154,18 +156,22 @@ impl ReentrantMutex {
 ///
 /// Each is a method that returns the handle with this setting.
 impl ReentrantMutex {
-    settings!("locks.reentrant_mutex(\"order:42\")", "lock", "try_lock", "unlock");
+    settings!("locks.reentrant_mutex(\"order:42\")": lease renew min_hold max_hold unavailable_after cancel label fenced);
 }
 
 /// # Settings that are rarely needed
 impl ReentrantMutex {
-    rarely_needed!("locks.reentrant_mutex(\"order:42\")", "lock");
-    taking_over!("locks.reentrant_mutex(\"order:42\")");
+    settings!("locks.reentrant_mutex(\"order:42\")": max_renewals retry holder_name take_over_keys_without_ttl);
 }
 
 /// # Inspection
 impl ReentrantMutex {
-    inspection!("locks.reentrant_mutex(\"order:42\")");
+    fn holders(&self) -> Result<Vec<Holder>, Error> {
+        self.handle.inspect()
+    }
+
+    inspection!("locks.reentrant_mutex(\"order:42\")", "lock");
+    force_unlock!("locks.reentrant_mutex(\"order:42\")");
 }
 
 impl fmt::Debug for ReentrantMutex {
@@ -189,7 +195,7 @@ impl fmt::Debug for ReentrantMutex {
 #[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
 pub struct ReentrantMutexGuard {
     hold: NestedHold,
-    bound: PhantomData<ThreadBound>,
+    bound: PhantomData<GuardNoSend>,
 }
 
 impl ReentrantMutexGuard {

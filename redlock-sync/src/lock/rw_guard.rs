@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::lock::handle::{Handle, derefs_to_lease};
-use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::mutex::{GuardNoSend, GuardSend};
 use crate::lock::nested_hold::{NestedHold, Unlocked};
 use crate::lock::reentry;
 
@@ -92,7 +92,7 @@ macro_rules! guard {
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
-pub struct RwLockReadGuard<M = ThreadBound> {
+pub struct RwLockReadGuard<M = GuardNoSend> {
     hold: NestedHold,
     bound: PhantomData<M>,
 }
@@ -120,7 +120,7 @@ guard!(RwLockReadGuard, "read");
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the lock is released at once; `let _ = …` releases it at once too, so bind it: `let guard = …`"]
-pub struct RwLockWriteGuard<M = ThreadBound> {
+pub struct RwLockWriteGuard<M = GuardNoSend> {
     hold: NestedHold,
     bound: PhantomData<M>,
 }

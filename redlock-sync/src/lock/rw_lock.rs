@@ -8,9 +8,10 @@ use crate::acquire::MaxWait;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::handle::{Handle, rarely_needed, settings};
+use crate::lock::handle::{Handle, inspection};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
+use crate::lock::settings::settings;
 use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
 use crate::protocol::read_write::read_holder;
@@ -66,6 +67,10 @@ use crate::protocol::{Protocol, ReadWrite};
 /// is notified. A reader has its own lease if its handle sets [`holder_name`](RwLock::holder_name),
 /// [`min_hold`](RwLock::min_hold), [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or
 /// [`renew(false)`](RwLock::renew).
+///
+/// Readers and writers can have different leases, by two handles of one name. If a process dies, others wait for one
+/// lease. Use a short lease for readers if many short-lived processes read, and a long one if readers must outlive a
+/// long outage of the servers.
 ///
 /// # Stopped processes
 ///
@@ -293,30 +298,7 @@ impl RwLock {
 
     // --- inspection --------------------------------------------------------------------------------------------------
 
-    /// Returns whether any process holds the lock at this moment, to read or to write, on a majority of the nodes. That
-    /// can have changed when the call returns, so use it to watch, not to decide. A holder calls
-    /// [`check`](crate::Lease::check).
-    ///
-    /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority, or if only a node without a usable answer knows
-    ///   whether there is a holder, or another reader
-    /// - [`WrongType`](Error::WrongType) if the key holds something else
-    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let prices = locks.rw_lock("prices");
-    /// assert!(!prices.is_locked()?);
-    /// let reader = prices.read()?;
-    /// assert!(prices.is_locked()?);
-    /// # drop(reader);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn is_locked(&self) -> Result<bool, Error> {
-        Ok(!self.inspect()?.is_empty())
-    }
+    inspection!("locks.rw_lock(\"prices\")", "write");
 
     /// Returns whether any process holds the lock to write at this moment.
     ///
@@ -337,27 +319,7 @@ impl RwLock {
         Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
-    /// Returns the holders of the lock at this moment, on a majority of the nodes; at most a thousand of each node. The
-    /// list is empty if the lock is free. [`mode`](Holder::mode) distinguishes a writer from readers. Threads of a
-    /// process that read by one lease are one holder. For a moment after a release, the list also has waiters for which
-    /// the lock is kept. The token of such a waiter has `granted:` behind its first part.
-    ///
-    /// # Errors
-    /// The errors of [`is_locked`](RwLock::is_locked).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use redlock_sync::HoldMode;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let prices = locks.rw_lock("prices").holder_name("me");
-    /// let reader = prices.read()?;
-    /// let holders = prices.inspect()?;
-    /// assert_eq!((holders[0].mode, holders[0].name()), (HoldMode::Shared, "me"));
-    /// # drop(reader);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
+    fn holders(&self) -> Result<Vec<Holder>, Error> {
         let holder = |(name, remaining): (String, _)| {
             let (writes, token) = read_holder(&name);
             Holder::new(if writes { HoldMode::Exclusive } else { HoldMode::Shared }, token, remaining)
@@ -372,54 +334,16 @@ impl RwLock {
     closures!("locks.rw_lock(\"prices\")", RwLockWriteGuard unlock, with_write write);
 }
 
-/// # Settings of one side
-impl RwLock {
-    /// Sets the [`lease`](RwLock::lease) of threads that read, 10 ms to 24 h; default: that of the lock. If a process
-    /// dies, others wait for one lease. Use a short lease for readers if many short-lived processes read, and a long
-    /// one if readers must outlive a long outage of the servers.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
-    /// assert!(reader.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn read_lease(self, lease: Duration) -> RwLock {
-        RwLock { reader: self.reader.set(|options| options.lease = lease), ..self }
-    }
-
-    /// Sets the [`lease`](RwLock::lease) of threads that write, 10 ms to 24 h; default: that of the lock.
-    /// [`read_lease`](RwLock::read_lease) says what to consider.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
-    /// assert!(writer.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn write_lease(self, lease: Duration) -> RwLock {
-        RwLock { writer: self.writer.set(|options| options.lease = lease), ..self }
-    }
-}
-
 /// # Settings
 ///
 /// Each is a method that returns the handle with this setting.
 impl RwLock {
-    settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
+    settings!("locks.rw_lock(\"prices\")": lease renew min_hold max_hold unavailable_after cancel label fenced);
 }
 
 /// # Settings that are rarely needed
 impl RwLock {
-    rarely_needed!("locks.rw_lock(\"prices\")", "write");
+    settings!("locks.rw_lock(\"prices\")": max_renewals retry holder_name);
 }
 
 impl fmt::Debug for RwLock {

@@ -9,10 +9,11 @@ use crate::error::Error;
 use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::handle::{Handle, rarely_needed, settings};
+use crate::lock::handle::{Handle, inspection};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry;
+use crate::lock::settings::settings;
 use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Protocol;
@@ -312,46 +313,9 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
-    /// Returns whether any process holds a permit at this moment, on a majority of the nodes. A permit beyond the
-    /// number of this handle counts too. Other permits can still be free: [`available`](Semaphore::available) counts
-    /// them.
-    ///
-    /// # Errors
-    /// The errors of [`available`](Semaphore::available).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let geocoder = locks.semaphore("geocoder", 10);
-    /// assert!(!geocoder.is_locked()?);
-    /// let permit = geocoder.acquire()?;
-    /// assert!(geocoder.is_locked()?);
-    /// # drop(permit);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn is_locked(&self) -> Result<bool, Error> {
-        Ok(!self.inspect()?.is_empty())
-    }
+    inspection!("locks.semaphore(\"geocoder\", 10)", "acquire");
 
-    /// Returns the holders at this moment, on a majority of the nodes, in the order of their
-    /// [slots](SemaphorePermit::slot). Holders beyond the number of this handle are included. A holder that has several
-    /// permits occurs once for each.
-    ///
-    /// # Errors
-    /// The errors of [`available`](Semaphore::available).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let geocoder = locks.semaphore("geocoder", 10);
-    /// let permit = geocoder.acquire()?;
-    /// let holders = geocoder.inspect()?;
-    /// assert_eq!(&holders[0].id, permit.id());
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
+    fn holders(&self) -> Result<Vec<Holder>, Error> {
         let holders = self.lent()?.into_iter().map(|(_, holder)| holder);
         Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
     }
@@ -407,12 +371,12 @@ impl Semaphore {
 ///
 /// Each is a method that returns the handle with this setting.
 impl Semaphore {
-    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
+    settings!("locks.semaphore(\"geocoder\", 1)": lease renew min_hold max_hold unavailable_after cancel label fenced);
 }
 
 /// # Settings that are rarely needed
 impl Semaphore {
-    rarely_needed!("locks.semaphore(\"geocoder\", 1)", "acquire");
+    settings!("locks.semaphore(\"geocoder\", 1)": max_renewals retry holder_name);
 }
 
 fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::tls::prepared;
 use super::{Failure, FailureKind};
-use crate::error::Error;
+use crate::error::{ConfigKind, Error};
 
 /// Feature `tls`: the authorities that a client trusts instead of the system's, and a certificate of the client. See
 /// [`Builder::tls`](crate::Builder::tls).
@@ -112,7 +112,7 @@ impl Tls {
 
     /// Checks that all certificates and keys can be read and used now.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.read().map(drop).map_err(|why| Error::config(format!("TLS cannot be set up: {why}")))
+        self.read().map(drop).map_err(|why| Error::config_of(ConfigKind::Tls, &format!("TLS cannot be set up: {why}")))
     }
 
     /// Starts a TLS session for this host name. Sends nothing yet.
@@ -156,7 +156,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// A failure that does not pass by trying again.
 fn refused(why: &dyn std::error::Error) -> Failure {
-    Failure::unsent(FailureKind::Misuse, prepared(why))
+    Failure::unsent(FailureKind::Tls, prepared(why))
 }
 
 fn system_authorities() -> Result<RootCertStore, Failure> {
@@ -236,6 +236,6 @@ mod tests {
     #[test]
     fn a_name_that_is_in_no_certificate_is_refused() {
         let failure = Tls::new().session("a b").unwrap_err();
-        assert!(failure.kind == FailureKind::Misuse && failure.message.contains("cannot be set up"), "{failure:?}");
+        assert!(failure.kind == FailureKind::Tls && failure.message.contains("cannot be set up"), "{failure:?}");
     }
 }

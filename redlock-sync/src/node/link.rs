@@ -89,6 +89,7 @@ impl Broken {
                 Failure::unsent(FailureKind::Unreachable, format!("connection lost while {what}: {why}"))
             }
             Broken::Unusable(why) => Failure::unsent(FailureKind::Denied, why),
+            Broken::Tls(why) => Failure::unsent(FailureKind::Tls, why),
         }
     }
 
@@ -174,7 +175,7 @@ impl Link {
             return Broken::Closed("sent data that is not a Redis reply".into());
         }
         if self.framer.is_at_tls() {
-            return Broken::Unusable(
+            return Broken::Tls(
                 "the server at this address speaks TLS: use `rediss` in place of `redis` in the URL".into(),
             );
         }
@@ -245,7 +246,7 @@ mod tests {
         }
         for reads in [&["\u{15}\u{3}\u{1}\0\u{2}\u{2}F"][..], &["\u{15}\u{3}"], &["\u{15}", "\u{3}\u{3}"]] {
             let refused = link(reads).receive(LATER, &SystemClock).unwrap_err();
-            assert!(matches!(&refused, Broken::Unusable(why) if why.contains("use `rediss`")), "{reads:?} {refused:?}");
+            assert!(matches!(&refused, Broken::Tls(why) if why.contains("use `rediss`")), "{reads:?} {refused:?}");
         }
         for reads in [&["+OK\r\nHTTP/1.1\r\n"][..], &["%1\r\n+a\r\n:1\r\n"], &["*1\r\n_\r\n"], &["+OK\r\n$1\r\nabc"]] {
             let mut link = link(reads);

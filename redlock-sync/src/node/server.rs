@@ -172,7 +172,7 @@ impl Server {
         let served = self.host.context.served.load(Ordering::Relaxed);
         let was_served = if redis_reply::lacks_permission(&failure) { served & call.script.kin } else { served } != 0;
         let passes = match failure.kind {
-            FailureKind::Denied => was_served,
+            FailureKind::Denied | FailureKind::Tls => was_served,
             FailureKind::Replica => was_served || self.host.can_fail_over(),
             _ => false,
         };

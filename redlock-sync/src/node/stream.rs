@@ -202,7 +202,7 @@ pub(super) fn broken(error: io::Error) -> Broken {
     let error = RedisError::from(error);
     match tls_refusal(&error) {
         _ if error.is_timeout() => Broken::TimedOut,
-        Some(why) => Broken::Unusable(why),
+        Some(why) => Broken::Tls(why),
         None => Broken::Closed(io_text(&error.to_string())),
     }
 }

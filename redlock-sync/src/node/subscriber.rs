@@ -66,7 +66,7 @@ impl Subscriber for ServerSubscription {
         match heard {
             Ok(message) => Heard::Message(message),
             Err(Broken::TimedOut) => Heard::Nothing,
-            Err(Broken::Closed(why) | Broken::Unusable(why)) => Heard::Broken(why),
+            Err(Broken::Closed(why) | Broken::Unusable(why) | Broken::Tls(why)) => Heard::Broken(why),
         }
     }
 }

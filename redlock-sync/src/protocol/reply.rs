@@ -67,13 +67,15 @@ pub(crate) enum FailureKind {
     /// Like `Denied`: the server is a replica, or says READONLY. Some time after a failover, its address may lead to
     /// the master.
     Replica,
+    /// Like `Denied`: TLS fails because of a setting or a certificate.
+    Tls,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,
 }
 
 impl FailureKind {
     pub(crate) fn is_misuse(self) -> bool {
-        matches!(self, FailureKind::Misuse | FailureKind::Denied | FailureKind::Replica)
+        matches!(self, FailureKind::Misuse | FailureKind::Denied | FailureKind::Replica | FailureKind::Tls)
     }
 }
 

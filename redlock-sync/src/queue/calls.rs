@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::job::Job;
-use super::task::{Entry, Pushed, Task};
+use super::task::{Pushed, Task, TaskInfo};
 use super::worker::{Verdict, Worker};
 use super::{Queue, on_one_node};
 use crate::acquire::MaxWait;
 use crate::acquire::claim::{ClaimRequest, claim};
+use crate::clock::tick_at;
 use crate::error::Error;
 use crate::key::TaskQueue;
 use crate::protocol::TypedCall;
@@ -127,7 +128,7 @@ impl Queue {
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn claim(&self) -> Result<Job, Error> {
         loop {
-            if let Some(job) = self.claim_until(MaxWait::Forever)? {
+            if let Some(job) = self.claim_within(MaxWait::Forever)? {
                 return Ok(job);
             }
         }
@@ -150,7 +151,25 @@ impl Queue {
     /// ```
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
-        self.claim_until(MaxWait::Until(self.client.quorum.now().after(wait)))
+        self.claim_within(MaxWait::Until(self.client.quorum.now().after(wait)))
+    }
+
+    /// Like [`try_claim_for`](Queue::try_claim_for), but with a deadline in place of a length of time.
+    ///
+    /// # Errors
+    /// The errors of `try_claim_for`.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// # use std::time::{Duration, Instant};
+    /// assert!(mails.try_claim_until(Instant::now() + Duration::from_millis(20))?.is_none());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
+    pub fn try_claim_until(&self, deadline: Instant) -> Result<Option<Job>, Error> {
+        self.claim_within(MaxWait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
     /// Claims a task if one is due, in one round trip. Returns `None` if no task is due.
@@ -170,10 +189,10 @@ impl Queue {
     /// ```
     #[must_use = "if unused the claimed task fails at once: `ack` the job when its work is done"]
     pub fn try_claim(&self) -> Result<Option<Job>, Error> {
-        self.claim_until(MaxWait::No)
+        self.claim_within(MaxWait::No)
     }
 
-    pub(super) fn claim_until(&self, limit: MaxWait) -> Result<Option<Job>, Error> {
+    pub(super) fn claim_within(&self, limit: MaxWait) -> Result<Option<Job>, Error> {
         self.ready()?;
         self.options.check(&self.client.quorum.settings)?;
         Ok(claim(&self.claim_request()?, limit)?.map(|held| Job::new(held, self.clone())))
@@ -240,7 +259,7 @@ impl Queue {
     /// assert_eq!(mails.pop_due(10)?[0].body(), b"welcome");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
+    pub fn pop_due(&self, most: usize) -> Result<Vec<TaskInfo>, Error> {
         self.entries("pop", most, |tasks, most| tasks.pop(most, self.dead_limit))
     }
 }
@@ -278,13 +297,13 @@ impl Queue {
         op: &'static str,
         most: usize,
         call: impl FnOnce(&TaskQueue, u64) -> TypedCall<Vec<SeenTask>>,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<TaskInfo>, Error> {
         if most > MOST_SHOWN {
             return Err(Error::config(format!("{most} tasks at once are too many; ask for at most {MOST_SHOWN}")));
         }
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         let seen = self.ask(op, |tasks| call(tasks, most))?.unwrap_or_default();
-        Ok(seen.into_iter().map(Entry).collect())
+        Ok(seen.into_iter().map(TaskInfo).collect())
     }
 
     /// Repeats a call on batches of dead tasks, and returns how many tasks were affected. It ends after as many tasks

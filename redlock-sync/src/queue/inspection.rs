@@ -2,7 +2,7 @@
 
 use super::Queue;
 use super::calls::BATCH;
-use super::task::Entry;
+use super::task::TaskInfo;
 use crate::error::Error;
 use crate::key::TaskQueue;
 use crate::protocol::task_queue::TaskFilter;
@@ -27,7 +27,7 @@ impl Queue {
     /// assert_eq!(mails.peek(10)?.len(), 1);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
+    pub fn peek(&self, most: usize) -> Result<Vec<TaskInfo>, Error> {
         self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::All))
     }
 
@@ -45,7 +45,7 @@ impl Queue {
     /// assert_eq!(mails.peek_due(10)?.len(), 0);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
+    pub fn peek_due(&self, most: usize) -> Result<Vec<TaskInfo>, Error> {
         self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::Due))
     }
 
@@ -64,7 +64,7 @@ impl Queue {
     /// assert_eq!(mails.dead(10)?[0].why(), "no such address");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
+    pub fn dead(&self, most: usize) -> Result<Vec<TaskInfo>, Error> {
         self.entries("peek", most, |tasks, most| tasks.peek(most, TaskFilter::Dead))
     }
 
@@ -153,7 +153,7 @@ impl Queue {
     /// assert!(mails.remove_if(&seen[0])?);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
+    pub fn remove_if(&self, seen: &TaskInfo) -> Result<bool, Error> {
         Ok(self.ask("remove", |tasks| tasks.remove_if(&seen.0))?.is_some())
     }
 

@@ -21,7 +21,7 @@ const MAX_ERROR_LEN: usize = 200;
 ///
 /// End the claim by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after),
 /// [`again_after`](Job::again_after) or [`fail`](Job::fail). A drop without one of these counts as a `retry`. The
-/// client can also give the claim up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
+/// client can also give the claim up ([`shutdown`](crate::Redlock::shutdown),
 /// [`unlock_all`](crate::Redlock::unlock_all)). Then the attempt counts, and the task is due again at once. If it was
 /// the last attempt, the task is dead.
 ///
@@ -123,15 +123,15 @@ impl Job {
     }
 
     /// Ends the claim because the work is done, and removes the task from the queue. If the task was pushed again
-    /// meanwhile ([`Again`](crate::Pushed::Again), [`AgainKept`](crate::Pushed::AgainKept)), it is queued again, as a
+    /// meanwhile ([`Again`](crate::Pushed::Again), [`RunsAgain`](crate::Pushed::RunsAgain)), it is queued again, as a
     /// new task. If the lease has run out, the server still accepts the ack, unless the task was claimed again since.
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) if the task was claimed again, removed or popped since, or if the client had given the
     ///   claim up. The work may be done twice
-    /// - [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim
-    ///   up at that moment. The client repeats the request in the background until the lease has ended, or the client
-    ///   is closed. If the server has not accepted it by then, the task runs again
+    /// - [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `shutdown` gave the
+    ///   claim up at that moment. The client repeats the request in the background until the lease has ended, or the
+    ///   client is closed. If the server has not accepted it by then, the task runs again
     /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
     /// - [`Closed`](Error::Closed) in a forked child
     ///

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::job::Job;
-use super::task::{Entry, Task};
+use super::task::{Task, TaskInfo};
 use crate::error::Error;
 use crate::names::escaped;
 
@@ -52,7 +52,7 @@ impl Job {
     }
 }
 
-impl Entry {
+impl TaskInfo {
     /// Reads the body as JSON. Needs feature `json`.
     ///
     /// # Errors

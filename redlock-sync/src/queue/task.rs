@@ -36,7 +36,7 @@ pub struct Task {
 }
 
 /// What a push does if a task with its id is queued already. If that task is claimed, or its claim has run out, it runs
-/// once more after that claim in any case. [`Pushed::Again`] and [`Pushed::AgainKept`] say with which body.
+/// once more after that claim in any case. [`Pushed::Again`] and [`Pushed::RunsAgain`] say with which body.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -88,7 +88,7 @@ pub enum Pushed {
     Again,
     /// A task with this id is claimed, or its claim has run out. After that claim, the task runs once more, with the
     /// body that it has. **The body of this push is dropped** ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
-    AgainKept,
+    RunsAgain,
 }
 
 impl Task {
@@ -232,7 +232,7 @@ impl Pushed {
             1 => Some(Pushed::New),
             2 => Some(Pushed::Changed),
             3 => Some(Pushed::Again),
-            4 => Some(Pushed::AgainKept),
+            4 => Some(Pushed::RunsAgain),
             _ => None,
         }
     }
@@ -275,9 +275,9 @@ impl From<Vec<u8>> for Task {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry(pub(super) SeenTask);
+pub struct TaskInfo(pub(super) SeenTask);
 
-impl Entry {
+impl TaskInfo {
     /// Returns the id of the task.
     ///
     /// ```
@@ -399,11 +399,11 @@ impl Entry {
 
 /// In a body that is not valid UTF-8, each invalid part is replaced by the character U+FFFD.
 #[cfg(feature = "serde")]
-impl serde::Serialize for Entry {
+impl serde::Serialize for TaskInfo {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use crate::serial::ms;
         use serde::ser::SerializeStruct;
-        let mut entry = to.serialize_struct("Entry", 8)?;
+        let mut entry = to.serialize_struct("TaskInfo", 8)?;
         entry.serialize_field("id", self.id())?;
         entry.serialize_field("body", &String::from_utf8_lossy(self.body()))?;
         entry.serialize_field("is_text", &std::str::from_utf8(self.body()).is_ok())?;

@@ -23,7 +23,7 @@ fn a_queue_in_memory_is_the_same() {
     mails.push(task("now")).unwrap();
     mails.push(task("later").after(ms(60_000))).unwrap();
     let job = other.claim().unwrap();
-    assert_eq!((job.id(), mails.push(task("now")).unwrap()), ("now", Pushed::AgainKept));
+    assert_eq!((job.id(), mails.push(task("now")).unwrap()), ("now", Pushed::RunsAgain));
     job.ack().unwrap();
     let job = other.try_claim_for(SOON).unwrap().unwrap();
     assert_eq!((job.id(), job.attempt()), ("now", 1));

@@ -170,7 +170,7 @@ impl Worker {
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let worker = locks.queue("emails").worker(2, |_job| ())?;
-    /// locks.close()?;
+    /// locks.shutdown(std::time::Duration::ZERO)?;
     /// assert_eq!(worker.join(), Err(redlock_sync::Error::Closed));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
@@ -223,7 +223,7 @@ impl WorkerInner {
 
     fn wait_for_task(&self) -> Result<Option<Job>, Error> {
         let _turn = self.turn.lock();
-        self.queue.claim_until(MaxWait::Forever)
+        self.queue.claim_within(MaxWait::Forever)
     }
 
     /// Ends the worker: on request, or because of the first error. Each other thread then ends by `Cancelled`.

@@ -22,9 +22,9 @@ pub(crate) use self::outage::Outages;
 pub(crate) use self::refusal::Refusal;
 use self::uncontended::UncontendedKeys;
 use crate::clock::{Clock, Tick};
-use crate::error::{Error, NodeError};
+use crate::error::{ConfigKind, Error, NodeError};
 use crate::names::{escaped, key_in_message, reader_of_helper};
-use crate::node::{Answers, Node, NodeFilter, Nodes};
+use crate::node::{Answers, Node, NodeFilter, Nodes, is_about_permission};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
@@ -288,10 +288,7 @@ impl Quorum {
 
     /// The failures of these kinds, one for each node.
     fn errors<R>(&self, votes: &[Vote<R>], is_wanted: impl Fn(FailureKind) -> bool) -> impl Iterator<Item = NodeError> {
-        votes.iter().enumerate().filter_map(move |(i, vote)| match vote {
-            Vote::Failed(failure) if is_wanted(failure.kind) => Some(self.node_error(i, failure.message.clone())),
-            _ => None,
-        })
+        failures(votes, is_wanted).map(|(i, failure)| self.node_error(i, failure.message.clone()))
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
@@ -319,11 +316,33 @@ impl Quorum {
             if let Some(error) = self.wrong_type(op, key, ballot) {
                 return error;
             }
-            if let Some(node) = self.errors(&ballot.votes, FailureKind::is_misuse).next() {
-                return Error::config(format!("failed to {op} {}: {node}", key_in_message(key, "lock ", "in queue ")));
+            if let Some((i, failure)) = failures(&ballot.votes, FailureKind::is_misuse).next() {
+                let node = self.node_error(i, failure.message.clone());
+                let message = format!("failed to {op} {}: {node}", key_in_message(key, "lock ", "in queue "));
+                return Error::config_of(config_kind(failure), &message);
             }
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
+    }
+}
+
+/// The failures of these kinds, with the number of the node from 0 on.
+fn failures<R>(votes: &[Vote<R>], is_wanted: impl Fn(FailureKind) -> bool) -> impl Iterator<Item = (usize, &Failure)> {
+    votes.iter().enumerate().filter_map(move |(i, vote)| match vote {
+        Vote::Failed(failure) if is_wanted(failure.kind) => Some((i, failure)),
+        _ => None,
+    })
+}
+
+/// What has to be corrected after a failure that does not pass.
+fn config_kind(failure: &Failure) -> ConfigKind {
+    let says = |word| failure.message.contains(word);
+    match failure.kind {
+        FailureKind::Replica => ConfigKind::Replica,
+        FailureKind::Tls => ConfigKind::Tls,
+        FailureKind::Denied if is_about_permission(&failure.message) => ConfigKind::Permission,
+        FailureKind::Denied if says("NOAUTH") || says("WRONGPASS") => ConfigKind::Login,
+        _ => ConfigKind::Server,
     }
 }
 

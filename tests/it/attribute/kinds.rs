@@ -159,7 +159,7 @@ fn a_default_wait_that_ends_follows_busy() {
     assert!(skips_what_is_busy(&gone).unwrap_err().is_unavailable());
 
     let without_end = builder().build().unwrap();
-    let Err(Error::Config { message }) = skips_what_is_busy(&without_end) else { panic!("the call did not fail") };
+    let Err(Error::Config { message, .. }) = skips_what_is_busy(&without_end) else { panic!("the call did not fail") };
     assert!(message.contains("`busy`") && message.contains("default_wait"), "{message}");
 }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Once, distributed_lock};
+use redlock_sync::{Error, RunOutcome, distributed_lock};
 use redlock_tests::eventually;
 
 use super::{is_free, locks, server, steal, while_busy};
@@ -153,7 +153,7 @@ fn a_call_with_wait_waits_for_the_other_run() {
         });
         said.recv().unwrap();
         assert_eq!((waits("a", &mut runs), runs), (Ok(()), 0), "the body ran again");
-        assert_eq!(other.join().unwrap(), Ok(Once::Ran(1)));
+        assert_eq!(other.join().unwrap(), Ok(RunOutcome::Ran(1)));
     });
     assert_eq!((waits("c", &mut runs), runs), (Ok(()), 1));
 }

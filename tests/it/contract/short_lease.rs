@@ -85,7 +85,7 @@ fn a_paused_node_never_makes_two_holders() {
 
 fn refused(what: &str, builder: Builder) {
     match builder.build() {
-        Err(Error::Config { message }) => assert!(!message.is_empty()),
+        Err(Error::Config { message, .. }) => assert!(!message.is_empty()),
         other => panic!("{what}: {other:?}"),
     }
 }

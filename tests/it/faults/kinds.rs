@@ -242,7 +242,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
                 keys.iter().filter(is_wait).count()
             };
             eventually("all wait", SOON, || waits() == KINDS.len() + 1);
-            assert_eq!(locks.close().unwrap().given_up.len(), KINDS.len());
+            assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up.len(), KINDS.len());
             for (kind, waiting) in waiting {
                 assert_eq!(waiting.join().unwrap(), Err(Error::Closed), "{kind}");
             }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Builder, Error, LeaseState, LostReason, Redlock};
+use redlock_sync::{Builder, ConfigKind, Error, LeaseState, LostReason, Redlock};
 use redlock_tests::{Proxy, Server, Stopwatch, eventually, poll, servers};
 
 use crate::kinds::Kind;
@@ -197,10 +197,11 @@ pub(crate) fn nodes_named(error: &Error) -> Vec<(usize, String)> {
     }
 }
 
-/// Asserts that this is a `Config` error with the node's address and its message. If servers phrase the message
+/// Asserts that this is a `Config` error of that kind, with the node's address and its message. If servers phrase the message
 /// differently, then `said` lists the phrases, separated by `|`.
-pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
-    let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
+pub(crate) fn assert_misuse(error: &Error, wrong: ConfigKind, address: &str, said: &str) {
+    let Error::Config { message, kind } = error else { panic!("Config expected, but: {error}") };
+    assert_eq!(*kind, wrong, "{error}");
     let is_said = said.split('|').any(|said| message.contains(said));
     assert!(message.contains(address) && is_said, "`{message}` lacks `{address}` or `{said}`");
 }

@@ -50,7 +50,7 @@ fn a_client_looks_after_all_of_its_waits_in_one_call() {
         let before = of_waits();
         thread::sleep(WATCHED);
         let sent = of_waits() - before;
-        locks.close().unwrap();
+        locks.shutdown(Duration::ZERO).unwrap();
         assert!(sent <= MOST, "{sent} commands of {} waits in {WATCHED:?}", 5 * WAITS);
     });
 }

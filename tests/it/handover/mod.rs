@@ -7,7 +7,7 @@
 //! 2. `crowd`: a hundred thousand hand-overs, with waiters that give up.
 //! 3. `processes`: holders and waiters that are killed or stopped.
 //! 4. `nodes`: several nodes, some of them down or stopped; clients that cannot listen.
-//! 5. `closing`: `close()` and `shutdown()` while threads wait.
+//! 5. `closing`: `shutdown` while threads wait.
 //! 6. `local`: threads of one client: order, settings, losses.
 //! 7. `fences`: fencing tokens rise however the lock changes hands.
 //! 8. `idle`: the cost of waits while nothing happens.

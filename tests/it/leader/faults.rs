@@ -109,7 +109,7 @@ fn cost_of_waiting(wait: impl Fn(&Redlock) -> Result<(), Error> + Sync) -> u64 {
         thread::sleep(WATCHED);
         let sent = commands(&servers[0]) - before;
         for locks in &clients {
-            locks.close().unwrap();
+            locks.shutdown(Duration::ZERO).unwrap();
         }
         held.unlock().unwrap();
         sent

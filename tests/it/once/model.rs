@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::Strategy;
 use proptest::{collection, prop_oneof};
-use redlock_sync::{Error, LostReason, Once, Redlock};
+use redlock_sync::{Error, LostReason, Redlock, RunOutcome};
 
 use super::client;
 use crate::place::{Database, InMemory, Place};
@@ -80,15 +80,16 @@ impl<P: Place> Machine<P> {
             Op::Nested(client, inner, name) => {
                 let jobs = [client, inner].map(|client| self.clients[client].once(NAMES[name]));
                 let outcome = jobs[0].run(|_| jobs[1].run(|_| Ok::<_, Error>(())));
-                let refused = if client == inner { Err(would_deadlock(name)) } else { Ok(Once::Ran(Once::Busy)) };
-                assert_eq!(outcome, if self.done[name] { Ok(Once::Done) } else { refused });
+                let refused =
+                    if client == inner { Err(would_deadlock(name)) } else { Ok(RunOutcome::Ran(RunOutcome::Busy)) };
+                assert_eq!(outcome, if self.done[name] { Ok(RunOutcome::Done) } else { refused });
                 self.done[name] |= client != inner;
             }
             Op::RunBesideMutex(client, name) => {
                 let held = self.clients[0].mutex(NAMES[name]).lock().unwrap();
                 let outcome = self.clients[client].once(NAMES[name]).run(|_| Ok::<_, Error>(()));
-                let refused = if client == 0 { Err(would_deadlock(name)) } else { Ok(Once::Busy) };
-                assert_eq!(outcome, if self.done[name] { Ok(Once::Done) } else { refused });
+                let refused = if client == 0 { Err(would_deadlock(name)) } else { Ok(RunOutcome::Busy) };
+                assert_eq!(outcome, if self.done[name] { Ok(RunOutcome::Done) } else { refused });
                 held.unlock().unwrap();
             }
             Op::Look(client, name) => {
@@ -120,8 +121,8 @@ impl<P: Place> Machine<P> {
         });
         assert_eq!(runs, u32::from(!self.done[name]));
         match (self.done[name], body) {
-            (true, _) => assert_eq!(outcome, Ok(Once::Done)),
-            (false, Body::Succeeds) => assert_eq!(outcome, Ok(Once::Ran(42))),
+            (true, _) => assert_eq!(outcome, Ok(RunOutcome::Done)),
+            (false, Body::Succeeds) => assert_eq!(outcome, Ok(RunOutcome::Ran(42))),
             (false, Body::Fails) => assert_eq!(outcome, Err(Error::Closed)),
             (false, Body::SucceedsWithoutLock) => {
                 assert_eq!(outcome.unwrap_err().lost_reason(), Some(LostReason::Deleted));
@@ -151,7 +152,7 @@ fn calls_return_what_the_reference_says<P: Place>(count: usize) {
         // Whatever happened before, each job can run and leaves no lock.
         for (name, mark) in NAMES.iter().zip(MARKS) {
             machine.nodes.iter().for_each(|node| _ = node.del(mark));
-            assert_eq!(machine.clients[0].once(name).run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+            assert_eq!(machine.clients[0].once(name).run(|_| Ok::<_, Error>(1)), Ok(RunOutcome::Ran(1)));
             assert!(!machine.clients[0].mutex(name).is_locked().unwrap());
         }
         Ok(())

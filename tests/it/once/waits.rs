@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Cancel, Error, LostReason, Once};
+use redlock_sync::{Cancel, Error, LostReason, RunOutcome};
 use redlock_tests::{Server, Stopwatch, eventually};
 
 use super::{NAME, SOON, call, client, never};
@@ -23,10 +23,10 @@ fn a_run_that_succeeds_is_done_for_a_call_that_waits<P: Place>() {
                 eventually("the call waits", SOON, || nodes.iter().any(|node| node.waits() == 1));
                 Ok::<_, Error>(1)
             });
-            assert_eq!(ran, Ok(Once::Ran(1)));
-            assert_eq!(waiter.unwrap().join().unwrap(), Ok(Once::Done));
+            assert_eq!(ran, Ok(RunOutcome::Ran(1)));
+            assert_eq!(waiter.unwrap().join().unwrap(), Ok(RunOutcome::Done));
         });
-        assert_eq!(other.once(NAME).run_for(SOON, never), Ok(Once::Done));
+        assert_eq!(other.once(NAME).run_for(SOON, never), Ok(RunOutcome::Done));
     }
 }
 
@@ -42,9 +42,9 @@ fn a_run_that_fails_is_followed_by_a_call_that_waits<P: Place>() {
                 Err::<u32, _>(Error::Closed)
             });
             assert_eq!(failed, Err(Error::Closed));
-            assert_eq!(waiter.unwrap().join().unwrap(), Ok(Once::Ran(2)));
+            assert_eq!(waiter.unwrap().join().unwrap(), Ok(RunOutcome::Ran(2)));
         });
-        assert_eq!(call(&one, 3), Ok(Once::Done));
+        assert_eq!(call(&one, 3), Ok(RunOutcome::Done));
     }
 }
 
@@ -56,7 +56,7 @@ fn a_call_that_waits_in_vain_is_busy<P: Place>() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.once(NAME).run_for(wait, never));
         nodes[0].until("the wait is over", || waiter.is_finished());
-        assert_eq!(waiter.join().unwrap(), Ok(Once::Busy));
+        assert_eq!(waiter.join().unwrap(), Ok(RunOutcome::Busy));
     });
     let own = one.once(NAME).run_for(SOON, never);
     assert_eq!(own, Err(Error::WouldDeadlock { key: NAME.to_owned() }), "a thread waited for itself");
@@ -77,7 +77,7 @@ fn a_process_that_dies_in_the_body_is_followed_by_a_call_that_waits() {
     assert_eq!(dies.line(), "body");
     let locks = client(std::slice::from_ref(&server));
     dies.kill();
-    assert_eq!(locks.once(NAME).run_for(SOON, |_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    assert_eq!(locks.once(NAME).run_for(SOON, |_| Ok::<_, Error>(1)), Ok(RunOutcome::Ran(1)));
 }
 
 /// A thread of the same client usually gets the lock without a request, if its holder had it for less than 20 ms. Then
@@ -111,7 +111,7 @@ fn a_run_whose_key_was_deleted_is_lost_although_a_thread_waits() {
                 // The second thread may take the lock as soon as its key is gone.
                 let lost = first.join().unwrap().unwrap_err().lost_reason();
                 assert!(matches!(lost, Some(LostReason::Deleted | LostReason::Taken)), "{lost:?}");
-                second.join().unwrap() == Ok(Once::Done)
+                second.join().unwrap() == Ok(RunOutcome::Done)
             })
         });
         assert!(in_order, "the second thread always came first");
@@ -130,7 +130,7 @@ fn an_outage_does_not_end_a_wait() {
         });
         assert!(!waiter.is_finished());
         server.restart();
-        assert_eq!(waiter.join().unwrap(), Ok(Once::Ran(1)));
+        assert_eq!(waiter.join().unwrap(), Ok(RunOutcome::Ran(1)));
     });
 }
 

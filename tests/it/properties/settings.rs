@@ -17,7 +17,7 @@ const MARKS: [&str; 2] = ["Geheim", "nisvoll"];
 
 /// The message of a `Config` error. Asserts that it is a single line without control characters.
 fn refusal(error: &Error) -> &str {
-    let Error::Config { message } = error else { panic!("no Config error: {error:?}") };
+    let Error::Config { message, .. } = error else { panic!("no Config error: {error:?}") };
     assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
     message
 }

@@ -73,7 +73,7 @@ fn any_time() {
     mails.push(Task::new("").id("first").at(UNIX_EPOCH - ms(1))).unwrap();
     mails.push(Task::new("").id("latest").at(UNIX_EPOCH + Duration::from_secs(9_000_000_000))).unwrap();
     let seen = mails.peek(9).unwrap();
-    assert_eq!(seen.iter().map(redlock_sync::Entry::id).collect::<Vec<_>>(), ["first", "last", "latest"]);
+    assert_eq!(seen.iter().map(redlock_sync::TaskInfo::id).collect::<Vec<_>>(), ["first", "last", "latest"]);
     assert_eq!((seen[0].due_at(), seen[0].due_in()), (UNIX_EPOCH, Duration::ZERO));
     assert_eq!(seen[2].due_at(), UNIX_EPOCH + Duration::from_secs(9_000_000_000));
     let job = claim(&mails);

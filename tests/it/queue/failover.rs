@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Entry, Job, Queue};
+use redlock_sync::{Job, Queue, TaskInfo};
 use redlock_tests::{Proxy, Server, eventually};
 
 use super::rig::{SOON, ask, ms, queue, task};
@@ -59,7 +59,7 @@ fn jump(server: &Server, hours: i64) {
 fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     let server = Server::start();
     let mails = queue(&server.url()).lease(ms(6000));
-    let due = || mails.peek_due(9).unwrap().iter().map(|entry: &Entry| entry.id().to_owned()).collect::<Vec<_>>();
+    let due = || mails.peek_due(9).unwrap().iter().map(|entry: &TaskInfo| entry.id().to_owned()).collect::<Vec<_>>();
     // After a jump forward, delayed tasks and claims are due early. A claim goes on unless another worker has taken its
     // task.
     mails.push_all(["goes on", "is taken"].map(task)).unwrap();

@@ -229,7 +229,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     // The task is pushed again while it is claimed.
     let job = claim(&mails);
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::RunsAgain);
     job.ack().unwrap();
     let job = claim(&mails);
     assert_eq!(job.attempt(), 1);
@@ -239,7 +239,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     let job = claim(&stopped(&server));
     eventually("the claim expires", SOON, || !mails.peek_due(1).unwrap().is_empty());
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::RunsAgain);
     job.ack().unwrap();
     claim(&mails).ack().unwrap();
     assert!(mails.is_empty().unwrap());
@@ -270,7 +270,7 @@ fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
         let waits = scope.spawn(move || waiting.claim().map(drop));
         let stands = || server.keys().contains(&"{other}:q2:waits".to_owned());
         eventually("another thread waits", SOON, stands);
-        assert_eq!(locks.close().unwrap().given_up.len(), 1);
+        assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up.len(), 1);
         assert_eq!(waits.join().unwrap(), Err(Error::Closed));
     });
     assert_eq!(job.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));

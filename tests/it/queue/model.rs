@@ -105,7 +105,7 @@ impl Run {
                 if replaces {
                     task.next = Some(body);
                 }
-                if replaces { Pushed::Again } else { Pushed::AgainKept }
+                if replaces { Pushed::Again } else { Pushed::RunsAgain }
             }
             Some(task) if replaces || policy == IfQueued::Earlier && !is_later && task.is_later => {
                 task.is_later = is_later;
@@ -227,7 +227,7 @@ impl Run {
         let popped = self.mails.pop_due(most).unwrap();
         let is_replaced = |task: &&Expected| task.next.is_some() && task.again == Some(true);
         let due = self.queued.values().filter(|task| task.is_due() && !is_replaced(task)).count();
-        self.log.push(format!("pop {most}: {:?}", popped.iter().map(redlock_sync::Entry::id).collect::<Vec<_>>()));
+        self.log.push(format!("pop {most}: {:?}", popped.iter().map(redlock_sync::TaskInfo::id).collect::<Vec<_>>()));
         self.check(popped.len() == most.min(due), "how many were popped");
         for entry in popped {
             let task = self.queued.remove(entry.id());

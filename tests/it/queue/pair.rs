@@ -143,7 +143,7 @@ fn queue_fault_23_a_claim_that_reaches_a_stopping_worker_is_given_back() {
     eventually("the server has executed the claim", SOON, || direct.peek(1).unwrap()[0].is_claimed());
     drop(worker);
     held.release();
-    let is_back = |entry: &redlock_sync::Entry| entry.id() == "b" && entry.attempts() == 0 && !entry.is_claimed();
+    let is_back = |entry: &redlock_sync::TaskInfo| entry.id() == "b" && entry.attempts() == 0 && !entry.is_claimed();
     eventually("the next task is given back, uncounted", SOON, || direct.peek(1).unwrap().first().is_some_and(is_back));
     assert!(handled.try_recv().is_err(), "the handler of a stopped worker ran");
 }

@@ -55,7 +55,7 @@ fn queue_use_07_calls_need_no_lock_around_them() {
         let processes: Vec<_> = (0..PROCESSES).map(|seed| scope.spawn(move || run(url, seed))).collect();
         processes.into_iter().flat_map(|process| process.join().unwrap()).collect()
     });
-    assert_eq!(mails.peek(9).unwrap().iter().map(redlock_sync::Entry::id).collect::<Vec<_>>(), [SENTRY]);
+    assert_eq!(mails.peek(9).unwrap().iter().map(redlock_sync::TaskInfo::id).collect::<Vec<_>>(), [SENTRY]);
     assert!(mails.remove(SENTRY).unwrap());
     assert_empty(&server);
     check(&told);

@@ -225,7 +225,7 @@ fn queue_use_06_looking_changes_nothing() {
     mails.push_all(["a", "b"].map(task)).unwrap();
     mails.push(task("c").after(ms(60_000))).unwrap();
     let first = mails.peek(9).unwrap();
-    let ids: Vec<&str> = first.iter().map(redlock_sync::Entry::id).collect();
+    let ids: Vec<&str> = first.iter().map(redlock_sync::TaskInfo::id).collect();
     assert_eq!(ids, ["a", "b", "c"]);
     assert_eq!(mails.peek_due(9).unwrap().len(), 2);
     assert_eq!(mails.peek(1).unwrap().len(), 1);
@@ -376,6 +376,6 @@ fn a_queue_needs_one_server() {
     let servers = servers(3);
     let locks = redlock_tests::patient().nodes(servers.iter().map(Server::url)).build().unwrap();
     let error = locks.queue("q").push("x").unwrap_err();
-    assert!(matches!(&error, Error::Config { message } if message.contains("one server")), "{error}");
+    assert!(matches!(&error, Error::Config { message, .. } if message.contains("one server")), "{error}");
     assert!(matches!(locks.queue("q").claim(), Err(Error::Config { .. })));
 }

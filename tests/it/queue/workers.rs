@@ -100,7 +100,7 @@ fn an_error_that_stays_ends_a_worker() {
     assert!(matches!(worker.join(), Err(Error::WrongType { .. })));
     server.del("{q}:q2:due");
     let worker = locks.queue("q").worker(3, |_| ()).unwrap();
-    locks.close().unwrap();
+    locks.shutdown(Duration::ZERO).unwrap();
     assert_eq!(worker.join(), Err(Error::Closed));
 }
 

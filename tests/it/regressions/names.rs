@@ -50,7 +50,7 @@ fn names_that_cannot_have_their_keys_in_one_slot_are_refused() {
     let rig = Rig::start(1);
     for name in ["a}b", "}a", "{}", "{}a"] {
         let error = rig.client().mutex(name).try_lock().map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Config { message } if message.contains("hash tag")), "{name}: {error}");
+        assert!(matches!(&error, Error::Config { message, .. } if message.contains("hash tag")), "{name}: {error}");
         assert!(rig.servers[0].keys().is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Error, Once, Redlock};
+use redlock_sync::{Error, Redlock, RunOutcome};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, patient, poll};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -178,7 +178,7 @@ fn a_missing_permission_does_not_end_the_first_mark_of_a_job() {
             Ok::<_, Error>(7)
         })
     });
-    assert_eq!(ran, Ok(Once::Ran(7)));
+    assert_eq!(ran, Ok(RunOutcome::Ran(7)));
     assert!(locks.once("job").is_done().unwrap());
 }
 

@@ -85,7 +85,7 @@ fn many_locks_are_given_up_together() {
             let guards: Vec<_> = names.iter().map(|name| locks.mutex(name).lock().unwrap()).collect();
             rig.servers.iter().for_each(redlock_tests::Server::stop);
             let start = Stopwatch::start();
-            let ended = if is_close { locks.close() } else { locks.unlock_all() };
+            let ended = if is_close { locks.shutdown(Duration::ZERO) } else { locks.unlock_all() };
             let took = start.elapsed();
             rig.servers.iter().for_each(redlock_tests::Server::cont);
             let ended = ended.unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use redis::cmd;
-use redlock_sync::{Entry, Error, IfQueued, Job, Pushed, Queue, Redlock, Retry, Task};
+use redlock_sync::{Error, IfQueued, Job, Pushed, Queue, Redlock, Retry, Task, TaskInfo};
 use redlock_tests::{Server, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ fn a_push_during_the_last_attempt_is_run() {
     assert_eq!((job.body(), job.attempt(), mails.dead(1).unwrap().len()), (&b"again"[..], 1, 0));
     job.ack().unwrap();
     die(Duration::from_secs(60));
-    let is_later = |entry: &Entry| entry.due_in() > Duration::from_secs(30) && entry.attempts() == 0;
+    let is_later = |entry: &TaskInfo| entry.due_in() > Duration::from_secs(30) && entry.attempts() == 0;
     eventually("the task is queued for later", SOON, || {
         assert!(mails.try_claim().unwrap().is_none() && mails.dead(1).unwrap().is_empty());
         mails.peek(1).unwrap().iter().all(is_later)
@@ -157,7 +157,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     };
     let are_dead = |ids: &[&str]| {
         let dead = mails.dead(9).unwrap();
-        assert_eq!(dead.iter().map(Entry::id).collect::<Vec<_>>(), ids);
+        assert_eq!(dead.iter().map(TaskInfo::id).collect::<Vec<_>>(), ids);
         assert!(dead.iter().all(|dead| dead.why() == "its body is missing"), "{dead:?}");
         assert!(mails.purge_dead().is_ok() && mails.is_empty().unwrap());
     };
@@ -177,7 +177,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
     lose(&["a", "c"]);
     let popped = mails.pop_due(1).unwrap();
-    assert_eq!(popped.iter().map(Entry::id).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(popped.iter().map(TaskInfo::id).collect::<Vec<_>>(), ["b"]);
     assert_eq!(mails.pop_due(9), Ok(Vec::new()));
     are_dead(&["a", "c"]);
 }
@@ -235,13 +235,13 @@ fn a_push_that_keeps_a_claimed_task_says_so() {
         let push = |body: &str, then, after| mails.push(Task::new(body).id("a").if_queued(then).after(after)).unwrap();
         push("first", policy, Duration::ZERO);
         let job = mails.try_claim().unwrap().unwrap();
-        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::RunsAgain);
         job.ack().unwrap();
         let job = mails.try_claim().unwrap().unwrap();
         assert_eq!((job.body(), job.attempt()), (&b"first"[..], 1));
         // The body of the replacing push stays. Its time stays too, except that `Earlier` asks for an earlier one.
         assert_eq!(push("second", IfQueued::Replace, LATER), Pushed::Again);
-        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::RunsAgain);
         job.ack().unwrap();
         let seen = mails.peek(1).unwrap().remove(0);
         assert_eq!((seen.body(), seen.due_in().is_zero()), (&b"second"[..], policy == IfQueued::Earlier));
@@ -255,7 +255,7 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
     type Stop = fn(&Redlock);
     let stops: [Stop; 3] = [
         |locks| assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up, ["{q}:q2:due"]),
-        |locks| assert_eq!(locks.close().unwrap().given_up.len(), 1),
+        |locks| assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up.len(), 1),
         |locks| assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1),
     ];
     for stop in stops {

@@ -13,7 +13,7 @@ use crate::logged::logged;
 /// Asserts that the error is `Config`, has one line, and contains all these words.
 #[track_caller]
 fn is_config(error: &Error, words: &[&str]) {
-    let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
+    let Error::Config { message, .. } = error else { panic!("Config expected, but: {error}") };
     assert!(words.iter().all(|word| message.contains(word)), "{words:?} in: {message}");
     assert!(!message.contains(char::is_control), "{message:?}");
 }

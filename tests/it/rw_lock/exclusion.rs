@@ -144,7 +144,7 @@ fn each_holder_has_its_own_end() {
         assert_eq!(held(&locks), (0, 1));
         long.unlock().unwrap();
 
-        let writer = brisk.rw_lock(KEY).write_lease(ms(3000)).renew(false).write().unwrap();
+        let writer = brisk.rw_lock(KEY).lease(ms(3000)).renew(false).write().unwrap();
         let reader = thread::scope(|scope| {
             let reads = scope.spawn(|| {
                 let guard = locks.rw_lock(KEY).read().unwrap();

@@ -200,7 +200,7 @@ fn the_end_of_a_client_ends_its_holds_and_its_waits() {
         thread::scope(|scope| {
             let reads = scope.spawn(|| locks.rw_lock(KEY).read().unwrap_err());
             until_waiting(&servers, "readers", 1);
-            assert_eq!(locks.close().unwrap().given_up.len(), 1);
+            assert_eq!(locks.shutdown(ms(0)).unwrap().given_up.len(), 1);
             assert_eq!(reads.join().unwrap(), Error::Closed);
         });
         assert!(writer.check().unwrap_err().is_lost());

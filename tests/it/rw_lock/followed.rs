@@ -30,12 +30,12 @@ fn first_system_reading_needs_no_writer_and_writing_needs_neither() {
 fn second_system_reading_and_writing_expire_apart() {
     let servers = servers(1);
     let locks = brisk(&servers, ms(3000));
-    let lock = locks.rw_lock(KEY).renew(false).read_lease(ms(3000)).write_lease(ms(20_000));
-    let reader = lock.read().unwrap();
+    let lock = locks.rw_lock(KEY).renew(false);
+    let reader = lock.clone().lease(ms(3000)).read().unwrap();
     assert!(servers[0].pttl(KEY).unwrap() <= ms(3000));
     eventually("the key expires with its last holder", SOON, || servers[0].pttl(KEY).is_none());
     assert!(reader.unlock().unwrap_err().is_lost());
-    let writer = lock.write().unwrap();
+    let writer = lock.lease(ms(20_000)).write().unwrap();
     let left = servers[0].pttl(KEY).unwrap();
     assert!(left > ms(10_000) && left <= ms(20_000), "{left:?}");
     writer.unlock().unwrap();

@@ -10,11 +10,11 @@ use super::{KEY, SOON, brisk, held, ms, open};
 #[test]
 fn readers_and_writers_have_leases_of_their_own() {
     let servers = servers(1);
-    let lock = open(&servers).rw_lock(KEY).read_lease(ms(10_000)).write_lease(ms(20_000));
-    let reader = lock.read().unwrap();
+    let lock = open(&servers).rw_lock(KEY);
+    let reader = lock.clone().lease(ms(10_000)).read().unwrap();
     assert!(reader.remaining() > ms(5000) && reader.remaining() < ms(10_000));
     reader.unlock().unwrap();
-    let writer = lock.write().unwrap();
+    let writer = lock.clone().lease(ms(20_000)).write().unwrap();
     assert!(writer.remaining() > ms(15_000) && writer.remaining() < ms(20_000));
     writer.unlock().unwrap();
     let both = lock.lease(ms(9000));

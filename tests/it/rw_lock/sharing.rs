@@ -270,7 +270,7 @@ fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
         let is_ended = AtomicUsize::new(0);
         together(&lock, 4, |guard| {
             if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
-                let ended = if closes { locks.close() } else { locks.unlock_all() };
+                let ended = if closes { locks.shutdown(Duration::ZERO) } else { locks.unlock_all() };
                 assert_eq!(ended.unwrap().given_up, [KEY], "the shared lease is one lock");
             }
             eventually("each reader notices the end", SOON, || guard.check().is_err());

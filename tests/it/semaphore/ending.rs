@@ -162,10 +162,10 @@ fn kind_10_closing_ends_waits_and_gives_permits_up() {
     let waiter = others.semaphore(KEY, 2);
     let waiting = thread::spawn(move || waiter.acquire().map(drop));
     until_queued(&servers[0], 1);
-    others.close().unwrap();
+    others.shutdown(Duration::ZERO).unwrap();
     assert_eq!(waiting.join().unwrap(), Err(Error::Closed));
     until_queued(&servers[0], 0);
-    assert_eq!(locks.close().unwrap().given_up.len(), 2);
+    assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up.len(), 2);
     assert!(held.iter().all(|permit| permit.check().unwrap_err().is_lost()));
     assert!(servers[0].keys().is_empty());
 }

@@ -192,7 +192,7 @@ fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_
         let gone_at = Stopwatch::start();
         next.join().unwrap().unwrap();
         assert!(gone_at.elapsed() < SOON / 2, "after {:?}", gone_at.elapsed());
-        gone.close().unwrap();
+        gone.shutdown(Duration::ZERO).unwrap();
         first.join().unwrap().unwrap_err();
     });
     held.release().unwrap();

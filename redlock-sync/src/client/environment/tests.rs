@@ -95,9 +95,8 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is covered by `nodes`, and `only_nodes` replaces them. Clients, observers and credentials are code.
-    // `build` is not a setting.
-    for other in ["NODE", "ONLY_NODES", "CLIENT", "OBSERVER", "CREDENTIALS", "BUILD"] {
+    // `node` is covered by `nodes`. Clients, observers and credentials are code. `build` is not a setting.
+    for other in ["NODE", "CLIENT", "OBSERVER", "CREDENTIALS", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }
     for setting in settings {

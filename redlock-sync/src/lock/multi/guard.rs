@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::lease::{Lease, LeaseInner, OnLost, Pending, call_handler, log_end, release_all, revoke};
-use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
+use crate::lock::mutex::{GuardNoSend, GuardSend, MutexGuard};
 use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
-pub(super) struct HeldMutexes<M = ThreadBound> {
+pub(super) struct HeldMutexes<M = GuardNoSend> {
     pub(super) guards: Vec<MutexGuard<M>>,
     pub(super) quorum: Arc<Quorum>,
 }
@@ -61,7 +61,7 @@ impl<M> Drop for HeldMutexes<M> {
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the locks are released at once; `let _ = …` releases them at once too, so bind the guard: `let guard = …`"]
-pub struct MultiLockGuard<M = ThreadBound> {
+pub struct MultiLockGuard<M = GuardNoSend> {
     /// Dropped before `held`, so that no release counts as a loss.
     tracker: TrackerHandle,
     held: HeldMutexes<M>,

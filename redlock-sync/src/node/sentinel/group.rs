@@ -147,7 +147,7 @@ impl Group {
             Err(failure) if answer.inquiry >= number => failure.message.clone(),
             _ => silent.message.clone(),
         };
-        let is_refusal = |answer: &&SentinelAnswer| matches!(&answer.said, Err(why) if why.kind == FailureKind::Denied);
+        let is_refusal = |answer: &&SentinelAnswer| matches!(&answer.said, Err(why) if matches!(why.kind, FailureKind::Denied | FailureKind::Tls));
         let refusals = state.answers.iter().filter(|answer| answer.inquiry >= number).filter(is_refusal).count();
         let kind = if refusals > self.sentinels.len() / 2 { FailureKind::Denied } else { FailureKind::Unreachable };
         let each = self.sentinels.iter().zip(&state.answers);

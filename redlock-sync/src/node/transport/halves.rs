@@ -9,15 +9,17 @@ pub(crate) enum Broken {
     TimedOut,
     /// The connection was reset or closed, or sent bytes that cannot be understood. The string says why.
     Closed(String),
-    /// The peer is not Redis, or TLS fails because of a setting or a certificate. The string says why.
+    /// The peer is not Redis. The string says so.
     Unusable(String),
+    /// TLS fails because of a setting or a certificate. The string says why.
+    Tls(String),
 }
 
 impl Broken {
     /// The message for users.
     pub(crate) fn words(&self) -> String {
         match self {
-            Broken::Closed(why) | Broken::Unusable(why) => why.clone(),
+            Broken::Closed(why) | Broken::Unusable(why) | Broken::Tls(why) => why.clone(),
             Broken::TimedOut => "timed out while writing".to_owned(),
         }
     }

@@ -249,7 +249,7 @@ fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
     });
 }
 
-/// The drop waits for the renewal, and `close` for the drop. The lock is given up, whichever of them comes first.
+/// The drop waits for the renewal, and the shutdown for the drop. The lock is given up, whichever of them comes first.
 #[test]
 fn a_client_is_closed_while_a_drop_waits_for_a_renewal() {
     let lease = Duration::from_secs(30);
@@ -264,7 +264,7 @@ fn a_client_is_closed_while_a_drop_waits_for_a_renewal() {
                 thread::scope(|scope| {
                     scope.spawn(move || drop(guard));
                     thread::sleep(Duration::from_millis(pause));
-                    locks.close().unwrap();
+                    locks.shutdown(Duration::ZERO).unwrap();
                 });
                 renewal.release();
                 let mut left = lease;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::Redlock;
+use redlock_sync::{ConfigKind, Redlock};
 use redlock_tests::{Act, Proxy, Server, eventually};
 
 use crate::faults::support::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
@@ -35,9 +35,14 @@ fn fault_20_a_member_of_a_cluster<K: Kind>() {
     for database in ["", "1"] {
         let locks = redlock_tests::open(server.url() + database);
         let error = refused_at_once::<K>(&locks);
-        assert_misuse(&error, &server.addr().to_string(), "belongs to a Redis Cluster");
+        assert_misuse(&error, ConfigKind::Server, &server.addr().to_string(), "belongs to a Redis Cluster");
         assert!(error.to_string().contains("give the client the cluster as `redis+cluster://"), "{error}");
-        assert_misuse(&K::new(&locks, "a").inspect().unwrap_err(), &server.addr().to_string(), "Redis Cluster");
+        assert_misuse(
+            &K::new(&locks, "a").inspect().unwrap_err(),
+            ConfigKind::Server,
+            &server.addr().to_string(),
+            "Redis Cluster",
+        );
     }
     assert_eq!(server.keys(), Vec::<String>::new());
 }
@@ -60,7 +65,7 @@ fn fault_20_a_sentinel<K: Kind>() {
     for database in ["", "1"] {
         let locks = redlock_tests::open(sentinel.url() + database);
         let error = refused_at_once::<K>(&locks);
-        assert_misuse(&error, &sentinel.addr().to_string(), "is a Redis Sentinel");
+        assert_misuse(&error, ConfigKind::Server, &sentinel.addr().to_string(), "is a Redis Sentinel");
         assert!(error.to_string().contains("give the client the servers that it watches"), "{error}");
     }
 }
@@ -93,7 +98,7 @@ fn fault_20_a_redis_that_is_too_old<K: Kind>() {
     proxy.on_each("INFO", info_with(&server, &["redis_version:5.0.14", "gcc_version:8.3.0"]));
     let locks = redlock_tests::open(proxy.url());
     let error = refused_at_once::<K>(&locks);
-    assert_misuse(&error, &proxy.addr().to_string(), "is Redis 5.0.14");
+    assert_misuse(&error, ConfigKind::Server, &proxy.addr().to_string(), "is Redis 5.0.14");
     assert!(error.to_string().contains("needs Redis 6.2 or later"), "{error}");
     assert!(!locks.health().unwrap().is_ready());
     assert!(!proxy.seen().iter().any(|seen| seen.args.iter().any(|arg| arg == "a")), "the client asked for a lock");

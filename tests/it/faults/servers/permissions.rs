@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{ConfigKind, Error, Redlock};
 use redlock_tests::{Server, Stopwatch, eventually};
 
 use crate::faults::support::{
@@ -122,7 +122,7 @@ fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| K::new(&waiting, "order:42").lock().err().unwrap());
         until_waiting(&server, "");
-        within(Duration::from_secs(1), "close()", || waiting.close().unwrap());
+        within(Duration::from_secs(1), "close()", || waiting.shutdown(Duration::ZERO).unwrap());
         assert_eq!(waiter.join().unwrap(), Error::Closed);
     });
     K::unlock(guard).unwrap();
@@ -170,13 +170,18 @@ fn fault_21_what_may_be_left_out_is_not_missed<K: Kind>() {
             let waiter = scope.spawn(|| K::new(&locks, "order:42").lock().err().unwrap());
             until_waiting(&server, "");
             let start = Stopwatch::start();
-            locks.close().unwrap();
+            locks.shutdown(Duration::ZERO).unwrap();
             assert_eq!(waiter.join().unwrap(), Error::Closed);
             assert!(start.elapsed() < Duration::from_secs(5) + NODE_TIMEOUT + SLACK, "without {rule}");
         });
         K::unlock(guard).unwrap();
         if rule == "+select" {
-            assert_misuse(&refused_at_once::<K>(&open(&server, "1")), &server.addr().to_string(), "select");
+            assert_misuse(
+                &refused_at_once::<K>(&open(&server, "1")),
+                ConfigKind::Permission,
+                &server.addr().to_string(),
+                "select",
+            );
         }
     }
 }
@@ -198,14 +203,24 @@ fn fault_21_keys_beside_the_lock_that_are_forbidden<K: Kind>() {
         for first in [true, false] {
             let lock = K::new(&locks, "order:42");
             let error = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());
-            assert_misuse(&error, &server.addr().to_string(), "access one of the keys|access a key");
+            assert_misuse(
+                &error,
+                ConfigKind::Permission,
+                &server.addr().to_string(),
+                "access one of the keys|access a key",
+            );
             assert!(error.to_string().contains("Permissions"), "names the remedy: {error}");
             assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind with {rules:?}, first: {first}");
         }
     }
     // A key without permission for one lock does not affect other locks.
     let (server, locks) = without("");
-    assert_misuse(&K::new(&locks, "cart:1").lock().err().unwrap(), &server.addr().to_string(), "key");
+    assert_misuse(
+        &K::new(&locks, "cart:1").lock().err().unwrap(),
+        ConfigKind::Permission,
+        &server.addr().to_string(),
+        "key",
+    );
     K::unlock(K::new(&locks, "order:42").lock().unwrap()).unwrap();
 }
 
@@ -234,7 +249,12 @@ fn fault_21_a_latch_is_not_counted_down_without_a_permission() {
         let latch = locks.count_down_latch("order:42", 1);
         for _ in 0..2 {
             let error = latch.count_down().unwrap_err();
-            assert_misuse(&error, &server.addr().to_string(), &format!("may not run {}", rule[1..].to_uppercase()));
+            assert_misuse(
+                &error,
+                ConfigKind::Permission,
+                &server.addr().to_string(),
+                &format!("may not run {}", rule[1..].to_uppercase()),
+            );
         }
         assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind without {rule}");
         server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule));
@@ -247,7 +267,7 @@ fn fault_21_a_latch_is_not_counted_down_without_a_permission() {
 fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
     let server = Server::builder().arg("--rename-command").arg("TIME").arg("").start();
     let error = refused_at_once::<K>(&redlock_tests::open(server.url()));
-    assert_misuse(&error, &server.addr().to_string(), "this server has no TIME");
+    assert_misuse(&error, ConfigKind::Server, &server.addr().to_string(), "this server has no TIME");
     assert!(error.to_string().contains("rename-command") && !error.to_string().contains("ACL"), "{error}");
     assert_eq!(server.keys(), Vec::<String>::new());
 }

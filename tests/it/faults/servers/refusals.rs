@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Error, LostReason, Redlock};
+use redlock_sync::{ConfigKind, Error, LostReason, Redlock};
 use redlock_tests::{Act, Fault, Proxy, Server, eventually, poll};
 
 use crate::faults::support::{
@@ -70,7 +70,7 @@ fn fault_18_a_master_becomes_a_replica<K: Kind>() {
         assert_refused_for_now(&error, said);
     }
     // A client that this server has never served reports a mistake.
-    assert_misuse(&refused_at_once::<K>(&rig.open()), &address, "is a replica of");
+    assert_misuse(&refused_at_once::<K>(&rig.open()), ConfigKind::Replica, &address, "is a replica of");
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let guard = K::new(&locks, "a").lock().unwrap();
@@ -215,7 +215,7 @@ fn fault_20_moved_and_ask<K: Kind>() {
         for error in ["MOVED 15495 127.0.0.1:7002", "ASK 15495 127.0.0.1:7002"] {
             let faults = on_majority(&rig, "acquire", error);
             let said = refused_at_once::<K>(&locks);
-            assert_misuse(&said, &rig.proxies[0].addr().to_string(), error);
+            assert_misuse(&said, ConfigKind::Server, &rig.proxies[0].addr().to_string(), error);
             assert!(said.to_string().contains("Redis Cluster"), "names the remedy: {said}");
             faults.iter().for_each(Fault::release);
             assert!(rig.is_free("a"));
@@ -230,10 +230,10 @@ fn fault_21_no_password_and_a_wrong_one<K: Kind>() {
     for (auth, said) in [("", "NOAUTH"), (":wrong@", "WRONGPASS"), ("stranger:secret@", "WRONGPASS")] {
         let locks = redlock_tests::open(format!("redis://{auth}{address}/"));
         let error = refused_at_once::<K>(&locks);
-        assert_misuse(&error, &address, said);
+        assert_misuse(&error, ConfigKind::Login, &address, said);
         assert!(!error.to_string().contains("secret") && !error.to_string().contains("wrong@"), "{error}");
         let error = within(NODE_TIMEOUT, "inspect()", || K::new(&locks, "a").inspect().unwrap_err());
-        assert_misuse(&error, &address, said);
+        assert_misuse(&error, ConfigKind::Login, &address, said);
     }
     let locks = redlock_tests::open(server.url());
     K::unlock(K::new(&locks, "a").lock().unwrap()).unwrap();
@@ -253,7 +253,7 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     // The users lack scripts, keys, SET, and most commands but INFO.
     for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +info"] {
         user(rules);
-        assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
+        assert_misuse(&refused_at_once::<K>(&locks()), ConfigKind::Permission, &address, "permission|user");
         assert_eq!(server.holder("a"), None, "a key is left with `{rules}`");
     }
     // TIME is denied after the client has checked the permissions. An acquire that raises the fence counter notices
@@ -293,6 +293,7 @@ fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
     K::unlock(guard).unwrap();
     assert_misuse(
         &refused_at_once::<K>(&open(["secret", "wrong", "wrong"])),
+        ConfigKind::Login,
         &servers[1].addr().to_string(),
         "WRONGPASS",
     );

@@ -7,7 +7,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redlock_sync::{Error, Lease, Once, Redlock};
+use redlock_sync::{Error, Lease, Redlock, RunOutcome};
 
 /// The roles of a process:
 ///
@@ -49,9 +49,9 @@ fn once(locks: &Redlock, name: &str) {
         Ok::<_, Error>(())
     });
     tell(match outcome {
-        Ok(Once::Ran(())) => "ran",
-        Ok(Once::Done) => "done",
-        Ok(Once::Busy) => "busy",
+        Ok(RunOutcome::Ran(())) => "ran",
+        Ok(RunOutcome::Done) => "done",
+        Ok(RunOutcome::Busy) => "busy",
         Err(Error::Lost { .. }) => "lost",
         Err(_) => "other",
     });
@@ -93,9 +93,9 @@ fn jobs(locks: &Redlock, log: &mut File) {
                 Ok::<_, Error>(())
             });
             match outcome {
-                Ok(Once::Ran(())) => note(log, &format!("ran {number}")),
-                Ok(Once::Done) => break,
-                Ok(Once::Busy) => thread::sleep(Duration::from_millis(5)),
+                Ok(RunOutcome::Ran(())) => note(log, &format!("ran {number}")),
+                Ok(RunOutcome::Done) => break,
+                Ok(RunOutcome::Busy) => thread::sleep(Duration::from_millis(5)),
                 Err(_) => {
                     note(log, &format!("failed {number}"));
                     thread::sleep(Duration::from_millis(5));

@@ -28,7 +28,7 @@ pub(crate) fn main() {
 pub(crate) fn replaced() {
     let closed = Redlock::default_client().unwrap();
     assert!(shop().is_ok());
-    closed.close().unwrap();
+    closed.shutdown(Duration::ZERO).unwrap();
     assert_eq!(shop(), Err(Error::Closed));
     println!("closed");
 

@@ -39,11 +39,11 @@ fn work_on(url: &str) {
         })
         .collect();
     stdin().read_to_end(&mut Vec::new()).unwrap();
-    locks.close().unwrap();
+    locks.shutdown(Duration::ZERO).unwrap();
     for thread in threads {
         thread.join().unwrap();
     }
-    // After `close`, the queue starts no worker.
+    // After a shutdown, the queue starts no worker.
     assert!(mails.worker(1, |_: &Job| Verdict::Done).is_err());
 }
 

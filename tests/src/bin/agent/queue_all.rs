@@ -70,7 +70,7 @@ impl Run {
         let policy = [IfQueued::Keep, IfQueued::Replace, IfQueued::Earlier][self.random.usize(0..3)];
         match self.mails.push(Task::new("x").id(id.as_str()).if_queued(policy)).unwrap() {
             Pushed::New => self.tell("new", &id, from, 0),
-            Pushed::Again | Pushed::AgainKept => self.tell("again", &id, from, 0),
+            Pushed::Again | Pushed::RunsAgain => self.tell("again", &id, from, 0),
             _ => {}
         }
     }

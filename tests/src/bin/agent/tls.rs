@@ -12,7 +12,7 @@ pub(crate) fn main(args: &[String]) {
     let start = Instant::now();
     let end = match use_all(url) {
         Ok(()) => "ok".to_owned(),
-        Err(Error::Config { message }) => format!("config {message}"),
+        Err(Error::Config { message, .. }) => format!("config {message}"),
         Err(other) => format!("other {other}"),
     };
     println!("{} {end}", start.elapsed().as_millis());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Cancel, Error, LeaderHandle, Lease, Once};
+use redlock_sync::{Cancel, Error, LeaderHandle, Lease, RunOutcome};
 
 use super::job::{check, held, nanos, outcome};
 use super::styles::Play;
@@ -51,13 +51,13 @@ impl Play<'_> {
             if fails { Err(OfBody(None)) } else { Ok(()) }
         });
         let outcome = match &ran {
-            Ok(Once::Ran(()) | Once::Done) => Outcome::Ok,
-            Ok(Once::Busy) => Outcome::Busy,
+            Ok(RunOutcome::Ran(()) | RunOutcome::Done) => Outcome::Ok,
+            Ok(RunOutcome::Busy) => Outcome::Busy,
             Err(OfBody(None)) => Outcome::Skipped,
             Err(OfBody(Some(error))) => outcome::<()>(&Err(error.clone())),
         };
         self.job.note(What::Return { op: Op::Once, outcome });
-        if matches!(ran, Ok(Once::Ran(()))) {
+        if matches!(ran, Ok(RunOutcome::Ran(()))) {
             self.job.note(What::Ran { job: number });
         }
     }
