@@ -16,7 +16,7 @@ const SHOWN: usize = 8;
 const DIGITS: usize = 32;
 
 pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answer, Failure> {
-    let held = locks.holders(key)?;
+    let held = locks.snapshot(&SnapshotOptions::default().name(key))?.locks;
     let code = u8::from(held.is_empty());
     Ok(match code {
         _ if as_json => {
@@ -117,7 +117,7 @@ pub(crate) fn of_holder(locks: &Redlock, key: &str, holder: &str) -> Result<Held
     let start = start_of_token(holder).ok_or_else(|| {
         usage(format!("`{}` is no token: give the {SHOWN} characters that `redlock inspect` shows", escaped(holder)))
     })?;
-    let held = locks.holders(key)?;
+    let held = locks.snapshot(&SnapshotOptions::default().name(key))?.locks;
     if let Some(other) = held.iter().find(|held| held.kind != LockKind::Mutex) {
         return Err(usage(format!("{} is held as `{}`; only a mutex can be taken away", escaped(key), other.kind)));
     }

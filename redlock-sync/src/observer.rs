@@ -79,7 +79,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// use redlock_sync::LockKind;
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let reader = locks.rw_lock("prices").read()?;
-/// let kind = locks.holders("prices")?[0].kind;
+/// let kind = locks.snapshot(&redlock_sync::SnapshotOptions::default().name("prices"))?.locks[0].kind;
 /// assert_eq!((kind, kind.to_string()), (LockKind::Read, "read".to_owned()));
 /// # drop(reader);
 /// # Ok::<(), redlock_sync::Error>(())

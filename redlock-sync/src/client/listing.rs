@@ -6,14 +6,11 @@ use std::{panic, thread};
 
 use super::Redlock;
 use crate::error::Error;
-use crate::key::LockKey;
 use crate::lock::holder::{HoldMode, Holder};
-use crate::names::queue_of;
 use crate::observer::LockKind;
 use crate::protocol::list::{Listed, Page, START, more, page};
 use crate::protocol::read_write::read_holder;
 use crate::protocol::reply::Vote;
-use crate::queue::on_one_node;
 use crate::quorum::Ballot;
 
 /// A held lock, or a held permit of a semaphore, as the servers show it. The holder may have it on less than a majority
@@ -22,10 +19,10 @@ use crate::quorum::Ballot;
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// use redlock_sync::{LockKind, Redlock};
+/// use redlock_sync::{LockKind, Redlock, SnapshotOptions};
 /// let locks = Redlock::open(&url)?;
 /// let guard = locks.mutex("order:42").holder_name("billing").lock()?;
-/// let held = &locks.held_locks("order:*")?[0];
+/// let held = &locks.snapshot(&SnapshotOptions::default().pattern("order:*"))?.locks[0];
 /// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", LockKind::Mutex, 1));
 /// assert_eq!(held.holder.name(), "billing");
 /// # drop(guard);
@@ -72,31 +69,10 @@ const SMALLEST_SHARE: f64 = 0.0001;
 /// The part of a listing that one node returned, or its failure.
 pub(super) type NodeListing = Vote<Page>;
 
-/// # Inspection
 impl Redlock {
-    /// Returns the holders of the lock with this name, of any kind. The list is empty if the lock is free. It includes
-    /// holders without a majority, which the `inspect` of a handle leaves out.
-    ///
-    /// The call makes one round for each 100 holders. If there are more than 100, it can miss a holder that renews its
-    /// lease between two rounds.
-    ///
-    /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is not a lock
-    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// assert!(locks.holders("prices")?.is_empty());
-    /// let reader = locks.rw_lock("prices").read()?;
-    /// assert_eq!(locks.holders("prices")?[0].kind, redlock_sync::LockKind::Read);
-    /// # drop(reader);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn holders(&self, key: impl LockKey) -> Result<Vec<HeldLock>, Error> {
-        let key = self.key(&key)?;
+    /// Lists the holders of the lock of this name, without a scan.
+    pub(super) fn list_one(&self, name: &str) -> Result<Vec<NodeListing>, Error> {
+        let key = self.key(&name)?;
         self.inner.check_not_ended()?;
         let quorum = &self.inner.quorum;
         let list = more(&[key.as_str()], true, 0);
@@ -108,57 +84,7 @@ impl Redlock {
             let node = quorum.node_error(node, "a value that is no lock".to_owned());
             return Err(Error::WrongType { op: "inspect", key: key.as_str().to_owned(), node });
         }
-        Ok(self.merge_holders(&listings))
-    }
-
-    /// Returns all held locks with tokens of this library, sorted by name. In the pattern, `*` stands for any text, `?`
-    /// for one character, and `\` escapes the next character. This call is meant for display, not for decisions. It
-    /// scans all keys of the servers, in steps of 100 keys and about 2 ms, and reads its entries at different moments.
-    /// In a Redis Cluster it asks one master after the other.
-    ///
-    /// If a server restricts its users, the user needs the permission `+scan`, and should have `+getrange`. Without
-    /// `+getrange` the server copies whole values, which is slow if a value is large. Keys that the user may not read
-    /// are left out.
-    ///
-    /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guards = (locks.mutex("order:42").lock()?, locks.semaphore("geocoder", 3).acquire()?);
-    /// let names: Vec<String> = locks.held_locks("*")?.into_iter().map(|held| held.name).collect();
-    /// assert_eq!(names, ["geocoder", "order:42"]);
-    /// # drop(guards);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn held_locks(&self, pattern: &str) -> Result<Vec<HeldLock>, Error> {
-        Ok(self.merge_holders(&self.scan(&[self.pattern(pattern)], 1.0)?.0))
-    }
-
-    /// Returns the names of all queues that have tasks or dead tasks, sorted. It scans all keys, as
-    /// [`held_locks`](Redlock::held_locks) does.
-    ///
-    /// # Errors
-    /// The errors of [`held_locks`](Redlock::held_locks), and [`Config`](Error::Config) if the client has several
-    /// nodes, since a queue is on one node.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// locks.queue("emails").push("welcome")?;
-    /// assert_eq!(locks.queues()?, ["emails"]);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn queues(&self) -> Result<Vec<String>, Error> {
-        on_one_node(self.inner.quorum.len())?;
-        let (listings, _) = self.scan(&["*:q2:d*".to_owned()], 1.0)?;
-        let names = listed(&listings).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
-        let names: BTreeSet<String> = names.map(str::to_owned).collect();
-        Ok(names.into_iter().collect())
+        Ok(listings)
     }
 
     /// The pattern of keys for a pattern of names.

@@ -14,6 +14,7 @@ use crate::key::TaskQueue;
 use crate::names::{is_helper, printable, queue_of};
 #[cfg(feature = "serde")]
 use crate::observer::LockKind;
+use crate::queue::on_one_node;
 
 /// The settings of a [`snapshot`](Redlock::snapshot): what it reads, and how much it may cost the servers.
 ///
@@ -24,6 +25,7 @@ use crate::observer::LockKind;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotOptions {
+    name: Option<String>,
     pattern: String,
     limit: usize,
     share: f64,
@@ -32,11 +34,32 @@ pub struct SnapshotOptions {
 
 impl Default for SnapshotOptions {
     fn default() -> SnapshotOptions {
-        SnapshotOptions { pattern: "*".to_owned(), limit: usize::MAX, share: 1.0, only_queues: false }
+        SnapshotOptions { name: None, pattern: "*".to_owned(), limit: usize::MAX, share: 1.0, only_queues: false }
     }
 }
 
 impl SnapshotOptions {
+    /// Limits the snapshot to the lock of this name, of any kind. The servers find it without a scan. The call makes
+    /// one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease between
+    /// two rounds. If the key holds something that is not a lock, the error is [`WrongType`](Error::WrongType).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{LockKind, Redlock, SnapshotOptions};
+    /// let locks = Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").read()?;
+    /// let prices = locks.snapshot(&SnapshotOptions::default().name("prices"))?;
+    /// assert_eq!(prices.locks[0].kind, LockKind::Read);
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> SnapshotOptions {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Sets a pattern for the names of locks, latches and queues, without the client's prefix; default `*`. In the
     /// pattern, `*` stands for any text, `?` for one character, and `\` escapes the next character.
     ///
@@ -77,7 +100,8 @@ impl SnapshotOptions {
         self
     }
 
-    /// Limits the snapshot to queues. Then the servers read no value of any other key.
+    /// Limits the snapshot to queues. Then the servers read no value of any other key. A queue is on one node: with
+    /// several nodes, the error is [`Config`](Error::Config).
     ///
     /// ```
     /// let queues = redlock_sync::SnapshotOptions::default().only_queues();
@@ -119,7 +143,8 @@ pub struct Snapshot {
     pub queues: Vec<SeenQueue>,
     /// The health of the servers, as they report it.
     pub health: Health,
-    /// The shortest round trip to each node, in the order of the nodes; `None` for a node that did not answer.
+    /// The shortest round trip to each node, in the order of the nodes; `None` for a node that did not answer. Empty
+    /// without a scan.
     #[cfg_attr(feature = "serde", serde(rename = "round_trips_ms", serialize_with = "crate::serial::all_millis"))]
     pub round_trips: Vec<Option<Duration>>,
     /// How long the snapshot took. Its entries were read at different moments in this time.
@@ -230,17 +255,23 @@ impl Snapshot {
     }
 }
 
+/// # Inspection
 impl Redlock {
     /// Reads everything in one call: held locks with their holders and numbers of waiters, latches, queues with their
-    /// numbers, and the health of the servers. Like [`held_locks`](Redlock::held_locks), it is meant for display, and
-    /// scans all keys of the servers. In a Redis Cluster it reads one master after the other.
+    /// numbers, and the health of the servers. The locks are those with tokens of this library, sorted by name. Their
+    /// holders include those without a majority, which the `inspect` of a handle leaves out.
+    ///
+    /// This call is meant for display, not for decisions. Unless the options give the [name](SnapshotOptions::name) of
+    /// a lock, it scans all keys of the servers, in steps of 100 keys and about 2 ms, and reads its entries at
+    /// different moments. In a Redis Cluster it reads one master after the other.
     ///
     /// If a server restricts its users, the user needs the permission `+scan`, and should have `+getrange`, `+zcount`
-    /// and `+hlen`.
+    /// and `+hlen`. Without `+getrange` the server copies whole values, which is slow if a value is large. Keys that
+    /// the user may not read are left out.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
+    /// - [`Config`](Error::Config), [`WrongType`](Error::WrongType), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -256,7 +287,13 @@ impl Redlock {
         let clock = &self.inner.quorum.clock;
         let at = clock.now();
         let health = self.health()?;
-        let (listings, round_trips) = self.scan(&self.patterns(options), options.share)?;
+        if options.only_queues {
+            on_one_node(self.inner.quorum.len())?;
+        }
+        let (listings, round_trips) = match &options.name {
+            Some(name) => (self.list_one(name)?, Vec::new()),
+            None => self.scan(&self.patterns(options), options.share)?,
+        };
         let mut left_out = 0;
         let locks = keep_first(self.merge_holders(&listings), options.limit, &mut left_out);
         let latches = keep_first(self.latches(&listings), options.limit, &mut left_out);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Error, HoldMode, LockId, LockKind, Redlock};
+use redlock_sync::{Error, HoldMode, LockId, LockKind, Redlock, SnapshotOptions};
 
 use super::rig::{locks_on, open};
 use crate::kinds::Kind;
@@ -31,19 +31,20 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
     }
 }
 
-/// Asserts that the lock is listed by `holders` and by `held_locks`.
+/// Asserts that the lock is listed by its name and by patterns.
 fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
-    let named = locks.holders("order:42").unwrap();
+    let named = locks.snapshot(&SnapshotOptions::default().name("order:42")).unwrap().locks;
+    let of = |pattern| locks.snapshot(&SnapshotOptions::default().pattern(pattern)).unwrap().locks;
     assert!(named.len() == 1 && named[0].holder.id == *id, "{named:?}");
     let is_exclusive = matches!(named[0].kind, LockKind::Mutex | LockKind::Write);
     assert_eq!(named[0].holder.mode == HoldMode::Exclusive, is_exclusive, "{named:?}");
-    let listed = locks.held_locks("or?er:*").unwrap();
+    let listed = of("or?er:*");
     let [held] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((&*held.name, &held.holder.id), ("order:42", id));
     assert!(held.nodes > held.of / 2 && held.of >= nodes, "{held:?}");
     assert_eq!((held.waiting, held.lease, held.seen_for), (0, held.holder.remaining, Duration::ZERO));
-    assert_eq!(locks.held_locks("order").unwrap(), []);
-    assert_eq!(locks.held_locks("[o]rder:*").unwrap(), [], "a bracket stands for itself");
+    assert_eq!(of("order"), []);
+    assert_eq!(of("[o]rder:*"), [], "a bracket stands for itself");
 }
 
 /// The default holder name has the host, the process and the thread.
