@@ -32,13 +32,13 @@ const MAX_HOST_IN_CHANNEL: usize = 32;
 /// The longest name of a holder that is stored with a token.
 const MAX_HOLDER_NAME: usize = 200;
 
-/// The unique token of one acquisition. While the lock is held, the servers store it under the lock's key. If threads
-/// of one client hand a lock to each other without asking the servers, they have the same token one after the other.
-/// Their fencing tokens differ.
+/// The unique id of one acquisition. While the lock is held, the servers store it under the lock's key. If threads of
+/// one client hand a lock to each other without asking the servers, they have the same id one after the other. Their
+/// [fencing tokens](crate::Lease::fencing_token) differ.
 ///
-/// **A token is a secret**: with its whole text, a program can [take the lock over](crate::Mutex::adopt). So `Display`
+/// An id is there to be shown. **Its whole text is a secret**: with it, a program can take the lock over. So `Display`
 /// and `Debug` show only its first eight characters and the [name of the holder](LockId::holder_name). The same is true
-/// of guards and of [`Holder`](crate::Holder). [`as_str`](LockId::as_str) returns the whole token.
+/// of guards and of [`Holder`](crate::Holder). [`as_str`](LockId::as_str) returns the whole text.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -53,7 +53,7 @@ const MAX_HOLDER_NAME: usize = 200;
 pub struct LockId(Arc<str>);
 
 impl LockId {
-    /// Returns the whole token, as the servers store it. It is a secret, so write to logs only what `Display` shows.
+    /// Returns the whole id, as the servers store it. It is a secret, so write to logs only what `Display` shows.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -70,8 +70,8 @@ impl LockId {
 
     /// Returns the readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. If
     /// another process granted a mutex without a `holder_name` to a waiter, the part is `granted:` and the id of the
-    /// waiter. That id is the name of the client's channel, which contains host and process, and a number. If a token
-    /// of another program has no readable part, the result is empty.
+    /// waiter. That id is the name of the client's channel, which contains host and process, and a number. If what
+    /// another program stored has no readable part, the result is empty.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -48,7 +48,7 @@ pub enum HoldMode {
 pub struct Holder {
     /// Whether others can hold the lock beside it.
     pub mode: HoldMode,
-    /// The holder's token. [`name`](Holder::name) has its readable part.
+    /// The id of its acquisition. [`name`](Holder::name) has the readable part.
     pub id: LockId,
     /// Time-to-live of the key; the holder may extend it. `None` if some program set the key without one.
     pub remaining: Option<Duration>,
