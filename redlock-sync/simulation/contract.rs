@@ -454,7 +454,7 @@ fn an_in_memory_node_says_how_it_fails() {
     assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
 }
 
-/// The client publishes what its script could not: a grant that was taken back is a hint.
+/// The client publishes what its script could not. A grant is for a moment then, and the wait makes an attempt.
 #[test]
 fn what_a_server_does_not_publish_is_added_to_the_reply() {
     let mut memory = in_memory();
@@ -462,7 +462,7 @@ fn what_a_server_does_not_publish_is_added_to_the_reply() {
     let said = |memory: &mut Store, call| shown(&memory.call(&call));
     assert_eq!(said(&mut memory, take("a")), "1");
     assert_eq!(said(&mut memory, acquire("b", enters(ALIVE))), "[0, 30s, a, 1]");
-    assert_eq!(said(&mut memory, release("a")), "[untold, 4, [redlock-sync:1/2 0 0 ]]");
+    assert_eq!(said(&mut memory, release("a")), "[untold, 2, [redlock-sync:1/2 0 0 ]]");
     assert_eq!(said(&mut memory, acquire("b", enters(ALIVE))), "1");
     // A user who may not publish could not do it either.
     memory.refuses = true;

@@ -6,8 +6,8 @@
 //!    without a call to a server ([`thread_queue`]). While other processes wait, threads do this for at most 20 ms at a
 //!    time.
 //! 2. **The first wait** in the queue on the server. The release sets the key for that wait and notifies its client, in
-//!    one step of one script ([`grant`]). Some servers do not let the script publish. It frees the key then, and the
-//!    releasing client publishes that the wait may try (`lua/push.lua`).
+//!    one step of one script ([`grant`]). Some servers do not let the script publish. It grants the lock for a moment
+//!    then, and the releasing client publishes that the wait may try (`lua/push.lua`).
 //! 3. **Any attempt**: the release deletes the key. This happens if nothing waits. It also happens once in each second
 //!    of contention, for a pause in which foreign clients find the lock free (`lua/contention.lua`).
 //!

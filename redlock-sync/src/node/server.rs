@@ -154,6 +154,7 @@ impl Server {
         if mark != UNTOLD {
             return said;
         }
+        self.host.context.drain.be_eager();
         for message in messages.iter().filter_map(Value::text) {
             let channel = message.split('/').next().unwrap_or_default();
             let call = Call::publish(channel, &message);

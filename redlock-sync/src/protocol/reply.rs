@@ -162,8 +162,8 @@ pub(crate) enum Released {
     Granted,
     /// With several nodes: the lock stays taken for the wait that another node notifies.
     Reserved,
-    /// Freed. No wait was notified: the server did not publish a grant (`4`), or a cluster moves the slot and the call
-    /// named only the lock's key (`5`).
+    /// Freed. No wait was notified: the user may not publish (`4`), or a cluster moves the slot and the call named only
+    /// the lock's key (`5`).
     Untold,
     /// Freed in a pause that is left to foreign clients.
     InPause,

@@ -38,12 +38,23 @@ struct DrainState {
     due: Vec<(Tick, Weak<dyn Drained>)>,
     is_running: bool,
     is_over: bool,
+    is_eager: bool,
 }
 
 impl Drain {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Drain {
         let shared = Shared { clock: Arc::clone(clock), state: Mutex::default(), changed: Arc::new(Condvar::new()) };
         Drain { shared: Arc::new(shared) }
+    }
+
+    /// From now on, replies are read soon. A server's scripts may not publish, so a reply can bring what the client has
+    /// to publish.
+    pub(crate) fn be_eager(&self) {
+        self.shared.state.lock().is_eager = true;
+    }
+
+    pub(super) fn is_eager(&self) -> bool {
+        self.shared.state.lock().is_eager
     }
 
     /// Has the thread look after this connection at that time. Returns false if no thread can be started.

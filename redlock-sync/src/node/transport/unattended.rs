@@ -11,6 +11,8 @@ use crate::clock::Tick;
 
 /// A reply for which no thread waits is mostly read by the next call. After this time the drain thread reads it.
 const NAP: Duration = Duration::from_millis(20);
+/// The same if the reply can bring what the client has to publish.
+const SHORT_NAP: Duration = Duration::from_millis(1);
 
 impl Connection {
     /// The thread of this call has given it up. Its reply is still read. Returns how far the call has come. If it was
@@ -33,7 +35,8 @@ impl Connection {
             return;
         }
         drop(state);
-        let soon = self.setting.clock.now().after(NAP.min(self.node_timeout / 8));
+        let nap = if self.setting.drain.is_eager() { SHORT_NAP } else { NAP.min(self.node_timeout / 8) };
+        let soon = self.setting.clock.now().after(nap);
         if !self.setting.drain.look_after(&(Arc::clone(self) as Arc<dyn Drained>), soon) {
             // The system starts no thread, so this one waits for the reply.
             self.state.lock().is_drained = false;
@@ -55,6 +58,16 @@ impl Connection {
         while self.state.lock().queue.has_unattended() && !self.is_closed() && self.read(&mut reader, until).1 < until {
         }
         self.bring_back(reader);
+    }
+
+    /// After what time to look again for the reply to the oldest call.
+    fn pause(&self, oldest: Option<Tick>, now: Tick) -> Duration {
+        let usual = self.node_timeout / 8;
+        match oldest {
+            // Each pause is as long as the wait so far, so a server that hangs is not asked all the time.
+            Some(sent) if self.setting.drain.is_eager() => now.since(sent).max(SHORT_NAP).min(usual),
+            _ => usual,
+        }
     }
 
     /// True if a callback waits for an outcome, or may just be called: by a thread that works on replies, or by one
@@ -93,7 +106,7 @@ impl Drained for Connection {
         } else if state.has_unwritten() {
             Some(now.after(RETRY))
         } else {
-            state.queue.has_unattended().then(|| now.after(self.node_timeout / 8))
+            state.queue.has_unattended().then(|| now.after(self.pause(state.queue.oldest(), now)))
         };
         state.is_drained = again.is_some();
         drop(state);

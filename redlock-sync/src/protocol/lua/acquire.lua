@@ -38,7 +38,7 @@ local function is_its_turn(first, due)
   while first and first ~= wait and not several do
     if is_fast_path then return false end
     local receivers = grant(key, queue, KEYS[3], first, nil, ARGV[8], wanted < 0 and '0' or ARGV[7])
-    -- The server does not publish. The wait keeps its place, and finds the lock free later.
+    -- This user may not publish. The wait keeps its place, and finds the lock free later.
     if receivers < 0 then return true end
     redis.call('ZREM', queue, first)
     if receivers > 0 then return false end

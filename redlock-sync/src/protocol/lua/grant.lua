@@ -17,6 +17,9 @@ local function grant(key, queue, counter, wait, random, span, life)
   if polls then return 1 end
   -- If the counter cannot rise, the next holder gets the error when it asks for a fence.
   local fence = life ~= '0' and not fence_error(counter) and raise(counter, 0, life) or '0'
-  return push(wait, fence .. ' ' .. span .. ' ' .. random .. ' ' .. key)
+  local receivers = push(wait, fence .. ' ' .. span .. ' ' .. random .. ' ' .. key)
+  -- The wait gets a hint from the client of this script, and makes an attempt, as one that polls does.
+  if untold then redis.call('PEXPIRE', key, 300) end
+  return receivers
 end
 

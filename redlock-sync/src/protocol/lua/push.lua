@@ -9,8 +9,7 @@
 -- A push is `wait fence span random key`, with the span in ms. A hint tells the wait to try after the span. It ends with
 -- the space before the random part. A client that no longer has the wait needs the key, to give the lock back.
 
--- What a script could not publish. Its client publishes that: `told`. A grant that was not published is taken back, so a
--- hint takes its place.
+-- What a script could not publish: a hint for each wait. Its client publishes that (`told`).
 local untold
 
 -- Adds to the reply of a script what the client has to publish.
@@ -19,9 +18,9 @@ local function told(reply)
 end
 
 -- Notifies a wait. The words of the member after a space say what the wait asks for. They are not sent.
--- Returns how many connections received the push: 0 if the client of the wait is gone, -1 if the server did not publish
--- it. The user may lack the permission. Or the server refuses PUBLISH in this script, as ElastiCache Serverless does
--- for a channel that hashes to another slot than the keys.
+-- Returns how many connections received the push: 0 if the client of the wait is gone, -1 if this user may not publish.
+-- A server can refuse PUBLISH in this script, as ElastiCache Serverless does for a channel that hashes to another slot
+-- than the keys. Then the client of this script publishes a hint, and the function returns 1.
 -- A wait that polls is not notified. The function returns 1 if it is alive, and 0 if it is gone. A cluster that moves
 -- the slot can refuse to read the mark. Then the wait counts as alive.
 local function push(wait, rest, queue)
@@ -32,12 +31,14 @@ local function push(wait, rest, queue)
   local id = string.match(wait, '^[^ ]*')
   local receivers = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), id .. ' ' .. rest)
   if type(receivers) ~= 'table' then return receivers end
-  -- Where the user lacks the permission, its client may not publish either. An empty push only asks for the receivers.
-  if rest ~= '' and not string.find(receivers.err, '[Uu]ser ') then
+  -- Where the user lacks the permission, its client may not publish either.
+  if string.find(receivers.err, '[Uu]ser ') then return -1 end
+  -- An empty push only asks for the receivers.
+  if rest ~= '' then
     untold = untold or {}
     untold[#untold + 1] = id .. (string.match(rest, '^0 %d+ $') and ' ' .. rest or ' 0 0 ')
   end
-  return -1
+  return 1
 end
 
 -- Returns for how many ms the mark of a wait that polls lasts; nil for a wait that listens.

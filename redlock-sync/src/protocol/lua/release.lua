@@ -9,8 +9,8 @@
 -- wanted); 1 if threads of this process wait for the lock.
 -- The following are present only if one of them differs from its default in brackets: ARGV[3] own wait (empty), ARGV[4]
 -- ms to keep the key (0: released now)
--- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since the
---         server did not publish a grant, 5 released where only the lock's key was named, 6 released for a pause, 0 another token
+-- replies 1 released, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this
+--         user may not publish, 5 released where only the lock's key was named, 6 released for a pause, 0 another token
 --         holds the lock, -1 there is no key
 
 local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[3]
@@ -77,10 +77,10 @@ if several == '1' then
     tried[#tried + 1] = next
     if receivers > 0 then
       redis.call('ZREM', queue, unpack(tried))
-      return 2
+      return told(2)
     elseif receivers < 0 then
       redis.call('DEL', key)
-      return told(4)
+      return 4
     end
   end
   if first then
@@ -93,12 +93,12 @@ elseif first then
     local receivers = grant(key, queue, KEYS[3], first, nil, span, life)
     if is_first then begin(queue, record, now) end
     is_first = false
-    if receivers > 0 then return 2 end
+    if receivers > 0 then return told(2) end
     if receivers < 0 then
       -- The wait is the first again, and finds the lock free later.
       redis.call('ZADD', queue, 0.5, first)
       redis.call('DEL', key)
-      return told(4)
+      return 4
     end
     first = front(queue)
   until not first

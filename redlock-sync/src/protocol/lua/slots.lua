@@ -87,7 +87,7 @@ local function serve(key, queue, own, lent, free, now, span)
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
     local receivers = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' ', queue)
-    -- The server does not publish, so any attempt may take the free slots.
+    -- This user may not publish, so any attempt may take the free slots.
     if receivers < 0 then return gone end
     if receivers > 0 and not slots then return gone, counts_for(wait) or math.huge end
     if receivers > 0 then
