@@ -14,7 +14,8 @@ pub(crate) fn listens(locks: &Redlock) -> bool {
 }
 
 /// Ends all keys that locks, latches, marks and a queue of this name have, on each node, by a script that no server has
-/// seen before: it has a random comment. Returns how many keys there were. The script stays in memory.
+/// seen before: it has a random comment. Returns how many keys there were. The script stays in memory. With several
+/// nodes, the keys of one that does not answer end by themselves.
 pub(crate) fn remove_keys(locks: &Redlock, name: &str) -> Result<u64, Error> {
     let quorum = &locks.inner.quorum;
     let key = locks.key(&name)?;
@@ -26,7 +27,7 @@ pub(crate) fn remove_keys(locks: &Redlock, name: &str) -> Result<u64, Error> {
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let call: TypedCall<u64> = Call::new(script, &names, &[]).into();
     let ballot = quorum.round(&call, quorum.round_deadline());
-    if ballot.votes.iter().any(|vote| matches!(vote, Vote::Failed(_))) {
+    if !ballot.is_answered() {
         return Err(quorum.failed(script.operation, key.as_str(), &ballot));
     }
     Ok(ballot.votes.iter().map(|vote| if let Vote::Yes(removed) = vote { *removed } else { 0 }).sum())

@@ -341,7 +341,7 @@ fn config_kind(failure: &Failure) -> ConfigKind {
         FailureKind::Replica => ConfigKind::Replica,
         FailureKind::Tls => ConfigKind::Tls,
         FailureKind::Denied if is_about_permission(&failure.message) => ConfigKind::Permission,
-        FailureKind::Denied if says("NOAUTH") || says("WRONGPASS") => ConfigKind::Login,
+        FailureKind::Denied if ["NOAUTH", "WRONGPASS", "ERR AUTH"].into_iter().any(says) => ConfigKind::Login,
         _ => ConfigKind::Server,
     }
 }
