@@ -324,6 +324,10 @@ impl fmt::Display for Error {
                 write!(f, "failed to {op} {}: ", place(key))?;
                 match of {
                     1 => f.write_str("the server cannot be reached or used")?,
+                    // What needs all nodes, such as the reset of a latch.
+                    of if !nodes.is_empty() && of.saturating_sub(nodes.len()) > of / 2 => {
+                        write!(f, "not all of {of} nodes can be reached or used")?;
+                    }
                     of => write!(f, "no majority of {of} nodes can be reached or used")?,
                 }
                 write_nodes(f, nodes)

@@ -132,7 +132,7 @@ pub struct Once {
     remember: Duration,
 }
 
-/// The outcome of a call of [`Once::run`] or [`Once::run_for`].
+/// The outcome of a call of [`Once::run`], [`Once::run_for`] or [`Once::run_until`].
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

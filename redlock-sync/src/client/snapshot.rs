@@ -41,7 +41,8 @@ impl Default for SnapshotOptions {
 impl SnapshotOptions {
     /// Limits the snapshot to the lock of this name, of any kind. The servers find it without a scan. The call makes
     /// one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease between
-    /// two rounds. If the key holds something that is not a lock, the error is [`WrongType`](Error::WrongType).
+    /// two rounds. If the key holds something that is not a lock, the error is [`WrongType`](Error::WrongType). A
+    /// pattern has no effect then.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -145,8 +145,7 @@ impl Queue {
         self
     }
 
-    /// Sets a [`Cancel`], by which another thread stops [`claim`](Queue::claim) and
-    /// [`try_claim_for`](Queue::try_claim_for) of this handle while they wait; default none. These calls, and all later
+    /// Sets a [`Cancel`], by which another thread stops claims of this handle that wait; default none. These calls, and all later
     /// claims by this handle, return [`Cancelled`](crate::Error::Cancelled). A worker of this handle ends. [`Cancel`]
     /// says what it costs.
     ///
