@@ -63,7 +63,7 @@ impl Redlock {
         let mut current = of_this_process()?.write();
         if current.as_ref().is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
-                "the default client is already set or in use; set it once before its first use, or close it first",
+                "the default client is already set or in use; set it once before its first use, or shut it down first",
             ));
         }
         let old = current.replace(client);

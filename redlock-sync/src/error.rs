@@ -189,8 +189,8 @@ pub enum ConfigKind {
     Permission,
     /// A server is a replica, which keeps no locks: give the client the master, or the Sentinel group.
     Replica,
-    /// The certificate of a server is not trusted, or is for another host; or the server speaks TLS, and the URL does
-    /// not say so: correct the certificates or the URL.
+    /// The certificate of a server is not trusted, or is for another host, or the server refuses that of this client:
+    /// correct the certificates or the URL. If only one side speaks TLS, that can look like a server that is away.
     Tls,
     /// A server cannot keep locks as it is: it is no Redis, too old, of another mode, or lacks a command. Correct the
     /// server or the URL.

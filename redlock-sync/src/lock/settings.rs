@@ -60,9 +60,9 @@ macro_rules! setting {
     (max_hold $open:literal) => {
         /// Ends renewal so that the lock is lost at the latest this long after it was acquired, with the reason
         /// [`MaxHold`](crate::LostReason::MaxHold). The time must be long enough for a [`lease`](Self::lease), and at
-        /// least `min_hold` if that is set; default: no limit. Without a limit, a forgotten guard, or a holder that hangs, keeps
-        /// the lock until its process ends. With a longer time, slow work keeps its lock. With a shorter time, others
-        /// get the lock of a holder that hangs sooner.
+        /// least `min_hold` if that is set; default: no limit. Without a limit, a forgotten guard, or a holder that
+        /// hangs, keeps the lock until its process ends. With a longer time, slow work keeps its lock. With a shorter
+        /// time, others get the lock of a holder that hangs sooner.
         ///
         /// ```
         /// use std::time::Duration;

@@ -145,9 +145,9 @@ impl Queue {
         self
     }
 
-    /// Sets a [`Cancel`], by which another thread stops claims of this handle that wait; default none. These calls, and all later
-    /// claims by this handle, return [`Cancelled`](crate::Error::Cancelled). A worker of this handle ends. [`Cancel`]
-    /// says what it costs.
+    /// Sets a [`Cancel`], by which another thread stops claims of this handle that wait; default none. These calls, and
+    /// all later claims by this handle, return [`Cancelled`](crate::Error::Cancelled). A worker of this handle ends.
+    /// [`Cancel`] says what it costs.
     ///
     /// ```
     /// let cancel = redlock_sync::Cancel::new();
