@@ -131,7 +131,8 @@ pub enum Error {
         len: u64,
     },
     /// A [`Cancel`](crate::Cancel) stopped the call while it waited. This thread holds nothing, and no server has it in
-    /// a queue. A server that could not be reached removes it from the queue when its turn comes.
+    /// a queue. A server that could not be reached removes it from the queue when its turn comes. Once the `Cancel` is
+    /// cancelled, each later call with it fails like this, also one that would not wait.
     Cancelled {
         /// What the call waited for: `acquire` or `claim`, or for a latch `wait for` or `count down`.
         op: &'static str,
@@ -192,8 +193,8 @@ pub enum ConfigKind {
     /// The certificate of a server is not trusted, or is for another host, or the server refuses that of this client:
     /// correct the certificates or the URL. If only one side speaks TLS, that can look like a server that is away.
     Tls,
-    /// A server cannot keep locks as it is: it is no Redis, too old, of another mode, or lacks a command. Correct the
-    /// server or the URL.
+    /// A server cannot keep locks as it is: it is no Redis, too old, of another mode, protected, or lacks a command.
+    /// Correct the server or the URL.
     Server,
 }
 
@@ -400,7 +401,7 @@ impl fmt::Display for LostReason {
             LostReason::Deleted => "the key is gone from the server",
             LostReason::Unreachable => "no majority of nodes answered before its lease ran out",
             LostReason::Revoked => "this client gave it up",
-            LostReason::MaxHold => "its maximum hold was reached",
+            LostReason::MaxHold => "`max_hold` or `max_renewals` was reached",
         })
     }
 }

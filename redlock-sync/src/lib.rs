@@ -62,8 +62,10 @@
 //!   workers have arrived.
 //!
 //! Two more are built on a mutex. [`Once`] runs a job once for each name, such as a report for each day. Of
-//! several processes, a [`Leader`] is the one that works. If it dies, another one takes over. With a [`Cancel`],
-//! another thread can stop calls that wait for any of these.
+//! several processes, a [`Leader`] is the one that works. If it dies, another one takes over.
+//!
+//! A [`Queue`] keeps tasks on one server until a [`Worker`] has done them. Each task is claimed by one worker at a
+//! time. With a [`Cancel`], another thread can stop calls that wait for any of these.
 //!
 //! # Several nodes
 //!

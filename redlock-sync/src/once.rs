@@ -154,7 +154,7 @@ pub enum RunOutcome<T> {
     /// The body of an earlier call succeeded. This one did not run.
     Done,
     /// Another thread or process has the lock, most likely to run the body. This one did not run. After
-    /// [`run_for`](Once::run_for): that was so for the whole wait.
+    /// [`run_for`](Once::run_for) and [`run_until`](Once::run_until): that was so for the whole wait.
     Busy,
 }
 

@@ -114,6 +114,7 @@ impl Redlock {
     /// ```
     ///
     /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
+    #[doc(alias = "close")]
     pub fn shutdown(&self, grace: Duration) -> Result<ShutdownReport, Error> {
         let ended = ShutdownReport::new(self.inner.end(grace)?);
         if !ended.given_up.is_empty() {

@@ -41,8 +41,8 @@ impl Default for SnapshotOptions {
 impl SnapshotOptions {
     /// Limits the snapshot to the lock of this name, of any kind. The servers find it without a scan. The call makes
     /// one round for each 100 holders. If there are more than 100, it can miss a holder that renews its lease between
-    /// two rounds. If the key holds something that is not a lock, the error is [`WrongType`](Error::WrongType). A
-    /// pattern has no effect then.
+    /// two rounds. If the key holds something that is not a lock, the error is [`WrongType`](Error::WrongType). Queues
+    /// are not found by name. A pattern and a share have no effect then.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -88,6 +88,7 @@ impl SnapshotOptions {
     }
 
     /// Sets the part of the time for which the calls keep a server busy, 0.0001 to 1; default 1, which makes no pauses.
+    /// A number outside these limits counts as the nearest limit.
     /// With a smaller share, other clients wait less, and the snapshot takes longer. A viewer that takes snapshots all
     /// the time should use 0.01. A snapshot of 10 000 locks then takes ten to thirty seconds.
     ///

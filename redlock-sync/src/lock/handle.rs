@@ -134,9 +134,9 @@ impl Handle {
 /// The methods that show whether a lock is held, and by whom. They call `holders` of the handle.
 macro_rules! inspection {
     ($open:literal, $take:literal) => {
-        /// Returns whether any process holds the lock at this moment, on a majority of the nodes. That can have changed
-        /// when the call returns, so use it to watch a system, not to decide. A holder calls
-        /// [`check`](crate::Lease::check).
+        /// Returns whether any process holds the lock, or a permit of the semaphore, at this moment, on a majority of
+        /// the nodes. That can have changed when the call returns, so use it to watch a system, not to decide. A holder
+        /// calls [`check`](crate::Lease::check).
         ///
         /// # Errors
         /// - [`Unavailable`](crate::Error::Unavailable) without a majority, or if only a node without a usable answer

@@ -41,7 +41,8 @@ use crate::quorum::Quorum;
 ///
 /// Each permit has a lease, as a mutex has. A thread renews the lease while the guard lives. If the process dies, the
 /// permit is free again after the lease. Under [the same two conditions](crate#what-is-promised), there are never more
-/// holders than permits. All settings of locks apply. Where they say "lock", read "permit".
+/// holders than permits. All settings of a mutex apply but `take_over_keys_without_ttl`. Where they say "lock", read
+/// "permit".
 ///
 /// A thread may hold several permits. If it waits for one while it holds others, it can wait for ever, and no error
 /// reports that. With one server, [`acquire_many`](Semaphore::acquire_many) takes several at once.
