@@ -24,7 +24,7 @@ type WakeUp = dyn Fn() + Send + Sync;
 /// it meanwhile, the lock goes to the next waiter. If the call got the lock at that moment, it returns the lock.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Cancel, Error, Redlock};
 /// let locks = Redlock::open(&url)?;
@@ -90,7 +90,7 @@ impl Cancel {
     /// it would lock a mutex.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Cancel, Error};
     /// let locks = redlock_sync::Redlock::open(&url)?;

@@ -40,7 +40,7 @@ impl Redlock {
     ///   client of its own, and names it by `client = …`. A pre-forking server calls `set_default` in each child
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Redlock, distributed_lock};
     ///
@@ -86,7 +86,7 @@ impl Redlock {
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # redlock_sync::Redlock::set_default(redlock_sync::Redlock::open(server.url())?)?;
     /// use redlock_sync::Redlock;
     /// let guard = Redlock::default_client()?.mutex("order:42").lock()?;

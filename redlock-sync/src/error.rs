@@ -22,7 +22,7 @@ use crate::names::{escaped, key_in_message, printable};
 /// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Error, Redlock};
 ///
@@ -201,7 +201,7 @@ pub enum ConfigKind {
 /// How a held lock was lost.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{LostReason, Redlock};
 ///
@@ -247,7 +247,7 @@ impl Error {
     /// unless [`by_this_thread`](Error::Busy::by_this_thread) is set.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _held = locks.mutex("order:42").lock()?;
@@ -277,7 +277,7 @@ impl Error {
     /// Returns true for [`Lost`](Error::Lost): the lock was held and no longer is.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -293,7 +293,7 @@ impl Error {
     /// Returns how the lock was lost, for [`Lost`](Error::Lost).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::LostReason;
     /// let locks = redlock_sync::Redlock::open(&url)?;

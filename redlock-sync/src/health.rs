@@ -21,10 +21,9 @@ use crate::protocol::script::{Arg, Call, HEALTH, PROBE};
 /// Its `Display` has a line for each server and for each warning.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
-/// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
 /// let health = locks.health()?;
 /// assert!(health.is_ready());
 /// println!("{health}");
@@ -43,10 +42,9 @@ pub struct Health {
 /// hides it from this user, is `None`.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
-/// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
 /// let health = locks.health()?;
 /// let node = &health.nodes()[0];
 /// assert!(node.problem.is_none() && node.version.is_some());
@@ -90,10 +88,9 @@ impl Health {
     /// lock.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// assert!(locks.health()?.is_ready());
     /// # server.kill();
     /// assert!(!locks.health()?.is_ready()); // the server is down
@@ -107,7 +104,7 @@ impl Health {
     /// The servers, in the order in which they were given.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// assert_eq!(locks.health()?.nodes().len(), 1);
@@ -122,10 +119,10 @@ impl Health {
     /// lost although nothing fails now. Empty if all is well.
     ///
     /// ```
+    /// # redlock_sync::__private::be_patient();
     /// # let server = redlock_tests::Server::builder().persistent().start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// for warning in locks.health()?.warnings() {
     ///     println!("{warning}");
     /// }

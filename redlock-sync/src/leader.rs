@@ -48,7 +48,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 /// [`Lost`](crate::Event::Lost) comes when it does not lead any more.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Error, Redlock};
 /// let locks = Redlock::open(&url)?;
@@ -94,7 +94,7 @@ impl Leader {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Cancel, Error, Redlock};
     /// let (locks, cancel) = (Redlock::open(&url)?, Cancel::new());
@@ -116,7 +116,7 @@ impl Leader {
     /// `run` would return.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Error, Redlock};
     /// let locks = Redlock::open(&url)?;
@@ -270,7 +270,7 @@ struct CandidateStatus {
 /// goes on until it returns.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
@@ -291,7 +291,7 @@ impl LeaderHandle {
     /// returns, so use it to watch. The body calls [`check`](crate::Lease::check).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
@@ -309,7 +309,7 @@ impl LeaderHandle {
     /// leads. The body is not interrupted: [`join`](LeaderHandle::join) waits for it.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
@@ -336,7 +336,7 @@ impl LeaderHandle {
     /// The errors of [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;

@@ -3,7 +3,7 @@
 //! A function is locked by one line above it:
 //!
 //! ```
-//! # let server = redlock_tests::Server::start();
+//! # let server = redlock_tests::Server::for_sample();
 //! # redlock_sync::Redlock::set_default(redlock_sync::Redlock::open(server.url())?)?;
 //! use redlock_sync::{Error, distributed_lock};
 //!
@@ -24,7 +24,7 @@
 //! # A guard in a scope
 //!
 //! ```
-//! # let server = redlock_tests::Server::start();
+//! # let server = redlock_tests::Server::for_sample();
 //! # let url = server.url();
 //! use redlock_sync::Redlock;
 //!
@@ -73,6 +73,7 @@
 //! survives the loss of the others. Nothing else changes.
 //!
 //! ```
+//! # redlock_sync::__private::be_patient();
 //! # let servers = redlock_tests::servers(3);
 //! # let (a, b, c) = (servers[0].url(), servers[1].url(), servers[2].url());
 //! use redlock_sync::Redlock;

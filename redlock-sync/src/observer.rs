@@ -17,7 +17,7 @@ use crate::handler::caught;
 /// While an observer handles one, the later ones wait.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Event, Observer, Redlock};
 /// use std::sync::Arc;
@@ -74,7 +74,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// apart.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::LockKind;
 /// let locks = redlock_sync::Redlock::open(&url)?;

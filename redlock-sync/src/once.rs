@@ -69,7 +69,7 @@ const TERMS: LatchTerms =
 /// job from its start.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Error, RunOutcome, Redlock};
 /// let locks = Redlock::open(&url)?;
@@ -135,7 +135,7 @@ pub struct Once {
 /// The outcome of a call of [`Once::run`], [`Once::run_for`] or [`Once::run_until`].
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Error, RunOutcome};
 /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -190,7 +190,7 @@ impl Once {
     /// lock is released, there is no mark, and the panic goes on.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Error, RunOutcome};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -222,7 +222,7 @@ impl Once {
     /// - [`Cancelled`](Error::Cancelled) if another thread cancels the wait
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Error, RunOutcome};
     /// use std::time::{Duration, Instant};
@@ -249,7 +249,7 @@ impl Once {
     /// The errors of `run_for`.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Error, Redlock, RunOutcome};
     /// use std::time::{Duration, Instant};
@@ -294,7 +294,7 @@ impl Once {
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// assert!(!locks.once("report:2026-11-24").is_done()?);
@@ -317,7 +317,7 @@ impl Once {
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Error, RunOutcome};
     /// let locks = redlock_sync::Redlock::open(&url)?;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cancel::Cancelling;
@@ -62,10 +63,13 @@ pub(crate) struct ClientOptions {
     pub(crate) default_wait: Option<Duration>,
 }
 
+/// The node timeout of a client that sets none, in milliseconds. Only the samples of the documentation change it.
+pub(crate) static DEFAULT_NODE_TIMEOUT: AtomicU64 = AtomicU64::new(250);
+
 impl Default for ClientOptions {
     fn default() -> ClientOptions {
         ClientOptions {
-            node_timeout: Duration::from_millis(250),
+            node_timeout: Duration::from_millis(DEFAULT_NODE_TIMEOUT.load(Ordering::Relaxed)),
             connections: 2,
             restart_guard: true,
             failover_guard: None,
@@ -328,7 +332,7 @@ impl Retry {
     /// (`try_lock_for`).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Redlock, Retry};
     /// use std::time::Duration;

@@ -41,7 +41,7 @@ const MAX_HOLDER_NAME: usize = 200;
 /// of guards and of [`Holder`](crate::Holder). [`as_str`](LockId::as_str) returns the whole text.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let guard = locks.mutex("order:42").lock()?;
@@ -56,7 +56,7 @@ impl LockId {
     /// Returns the whole id, as the servers store it. It is a secret, so write to logs only what `Display` shows.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -74,7 +74,7 @@ impl LockId {
     /// another program stored has no readable part, the result is empty.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").holder_name("worker-7").lock()?;
@@ -127,7 +127,7 @@ impl fmt::Debug for LockId {
 /// readable part. The [id](LockId) of a guard cannot be used as a `LockToken`.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::LockToken;
 /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -146,7 +146,7 @@ impl LockToken {
     /// Returns the text to send to the process that takes the lock over. There, [`parse`](str::parse) reads it.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let token = locks.mutex("order:42").lock()?.into_token()?;

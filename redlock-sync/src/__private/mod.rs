@@ -57,6 +57,12 @@ pub fn with_nodes_and_env(urls: &[String]) -> Result<crate::Builder, crate::Erro
     crate::client::with_nodes(urls)
 }
 
+/// Lets all clients of this process that set no node timeout wait a second for a node: for the samples of the
+/// documentation. A busy machine would fail them otherwise.
+pub fn be_patient() {
+    crate::options::DEFAULT_NODE_TIMEOUT.store(1000, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// Parses a length of time with units, such as `1h30m`.
 #[must_use]
 pub fn duration(text: &str) -> Option<std::time::Duration> {

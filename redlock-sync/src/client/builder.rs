@@ -167,7 +167,7 @@ impl Builder {
     /// no effect on calls of the handles of locks.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::builder().node(&url).default_wait(Duration::from_secs(5)).build()?;
@@ -188,6 +188,7 @@ impl Builder {
     /// [`Unavailable`](Error::Unavailable) if too many servers fail. The next connection calls the function again.
     ///
     /// ```
+    /// # redlock_sync::__private::be_patient();
     /// # let server = redlock_tests::Server::builder().password("secret").start();
     /// # let url = format!("redis://{}/", server.addr());
     /// use redlock_sync::{Credentials, Redlock};
@@ -212,6 +213,7 @@ impl Builder {
     /// there.
     ///
     /// ```
+    /// # redlock_sync::__private::be_patient();
     /// # let server = redlock_tests::Server::builder().password("secret").start();
     /// # let (url, file) = (format!("redis://{}/", server.addr()), server.dir().join("password"));
     /// # std::fs::write(&file, "secret\n").unwrap();

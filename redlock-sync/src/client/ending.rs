@@ -10,7 +10,7 @@ use crate::names::escaped;
 /// What [`Redlock::shutdown`] or [`Redlock::unlock_all`] gave up.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let _guard = locks.mutex("order:42").lock()?;
@@ -58,7 +58,7 @@ impl Redlock {
     /// [`Closed`](Error::Closed) after [`shutdown`](Redlock::shutdown), and in a forked child.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -100,7 +100,7 @@ impl Redlock {
     /// [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;

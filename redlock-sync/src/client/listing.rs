@@ -17,7 +17,7 @@ use crate::quorum::Ballot;
 /// of the nodes: see [`nodes`](HeldLock::nodes).
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{LockKind, Redlock, SnapshotOptions};
 /// let locks = Redlock::open(&url)?;

@@ -33,7 +33,7 @@ const HEALTH_KEY: &str = "redlock-sync:health";
 /// clones share everything.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::Redlock;
 ///
@@ -103,10 +103,9 @@ impl Redlock {
     /// error of this call: the [`Health`] says so.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// let health = locks.health()?;
     /// assert!(health.is_ready());
     /// // This server has no append-only file: a restart would forget what is held.
@@ -125,10 +124,9 @@ impl Redlock {
     /// Do not use it for a liveness probe. If a server is away, a restart of the process does not help.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// # let locks = redlock_tests::open(&url); // waits longer, for a busy machine
     /// assert!(locks.is_ready());
     /// # locks.shutdown(std::time::Duration::ZERO)?;
     /// # assert!(!locks.is_ready());

@@ -45,7 +45,7 @@ impl SnapshotOptions {
     /// are not found by name. A pattern and a share have no effect then.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{LockKind, Redlock, SnapshotOptions};
     /// let locks = Redlock::open(&url)?;
@@ -120,7 +120,7 @@ impl SnapshotOptions {
 /// [`Redlock::snapshot`](crate::Redlock::snapshot).
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Redlock, SnapshotOptions};
 /// let locks = Redlock::open(&url)?;
@@ -165,7 +165,7 @@ pub struct Snapshot {
 /// A count-down latch at which a worker has arrived.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// locks.count_down_latch("import", 3).count_down()?;
@@ -196,7 +196,7 @@ pub struct SeenLatch {
 /// The numbers of a queue of tasks.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// locks.queue("emails").push("welcome")?;
@@ -232,7 +232,7 @@ impl Snapshot {
     /// [`seen_for`](HeldLock::seen_for) and [`lease`](HeldLock::lease) continue those of the earlier snapshot.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -276,7 +276,7 @@ impl Redlock {
     /// - [`Config`](Error::Config), [`WrongType`](Error::WrongType), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _guard = locks.mutex("order:42").holder_name("billing").lock()?;

@@ -29,7 +29,7 @@ use crate::observer::{Event, ObservedLock, Observer};
 /// before the client is used.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Metrics, Redlock};
 /// let locks = Redlock::builder().node(&url).observer(Metrics::new()).build()?;

@@ -16,7 +16,7 @@ use crate::observer::{Event, Observer};
 /// The library still logs the same losses with the crate `log`: leave out one of the two.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Redlock, Tracing};
 /// let locks = Redlock::builder().node(&url).observer(Tracing::new()).build()?;

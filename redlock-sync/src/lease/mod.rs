@@ -54,7 +54,7 @@ use crate::token::LockId;
 /// `Sync`, so the holder can lend `&Lease` to a thread that works for it. It is not `Clone`.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Lease, Redlock};
 ///
@@ -132,7 +132,7 @@ impl Lease {
     /// - [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -148,7 +148,7 @@ impl Lease {
     /// Returns for how long the lock is held without a further renewal; zero if it is lost.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -164,7 +164,7 @@ impl Lease {
     /// Returns the state: held, suspended (a renewal failed, and the lease still runs), lost or released. No I/O.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -206,7 +206,7 @@ impl Lease {
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let first = locks.mutex("order:42").lock()?.fencing_token()?;
@@ -234,7 +234,7 @@ impl Lease {
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -256,7 +256,7 @@ impl Lease {
     /// order in which they were added.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::sync::mpsc;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -276,7 +276,7 @@ impl Lease {
     /// The lock's key on the server, with the client's prefix.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::builder().node(&url).key_prefix("Lock:").build()?;
     /// assert_eq!(locks.mutex("order:42").lock()?.key(), "Lock:order:42");
@@ -290,7 +290,7 @@ impl Lease {
     /// The unique token of this acquisition, as it stands on the server.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let order = locks.mutex("order:42");

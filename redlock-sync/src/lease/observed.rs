@@ -36,7 +36,7 @@ impl Lease {
     /// [`waited`](crate::Job::waited) of its own.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -52,7 +52,7 @@ impl Lease {
     /// How long ago the lock was acquired, on the clock of the lease, whether it is still held or not.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;

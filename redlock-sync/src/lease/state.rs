@@ -18,7 +18,7 @@ use crate::options::{LockOptions, MIN_LEASE, drift};
 /// The state of a lease, which shows failing renewals before the lock is lost.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{LeaseState, Redlock};
 /// let locks = Redlock::open(&url)?;

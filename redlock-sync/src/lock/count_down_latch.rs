@@ -28,7 +28,7 @@ const LONGEST_ID: usize = 200;
 /// lock. It has no holder and no lease, and an arrival stays even if its process ends.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use std::thread;
 /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -103,7 +103,7 @@ impl CountDownLatch {
     /// arrivals.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -122,7 +122,7 @@ impl CountDownLatch {
     /// the same. [`Cancel`] says what it costs.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
     /// let latch = locks.count_down_latch("import:42", 1).cancel(&cancel);
@@ -146,7 +146,7 @@ impl CountDownLatch {
     /// - [`Config`](Error::Config) and [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let latch = locks.count_down_latch("import:42", 2);
@@ -167,7 +167,7 @@ impl CountDownLatch {
     /// [`Config`](Error::Config) for an id that is empty or too long.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let latch = locks.count_down_latch("import:42", 2);
@@ -197,7 +197,7 @@ impl CountDownLatch {
     /// - [`Closed`](Error::Closed), also when the client is closed meanwhile
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let latch = locks.count_down_latch("import:42", 1);
@@ -219,7 +219,7 @@ impl CountDownLatch {
     /// - the errors of [`wait`](CountDownLatch::wait)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -238,7 +238,7 @@ impl CountDownLatch {
     /// The errors of [`wait_for`](CountDownLatch::wait_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -260,7 +260,7 @@ impl CountDownLatch {
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// assert!(!locks.count_down_latch("import:42", 1).is_open()?);
@@ -277,7 +277,7 @@ impl CountDownLatch {
     /// The errors of [`is_open`](CountDownLatch::is_open).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let latch = locks.count_down_latch("import:42", 5);
@@ -300,7 +300,7 @@ impl CountDownLatch {
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let latch = locks.count_down_latch("import:42", 1);

@@ -145,7 +145,7 @@ macro_rules! inspection {
         /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///
         /// ```
-        /// # let server = redlock_tests::Server::start();
+        /// # let server = redlock_tests::Server::for_sample();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let lock = ", $open, ";")]
@@ -174,7 +174,7 @@ macro_rules! inspection {
         /// The errors of `is_locked`.
         ///
         /// ```
-        /// # let server = redlock_tests::Server::start();
+        /// # let server = redlock_tests::Server::for_sample();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let lock = ", $open, ".holder_name(\"me\");")]
@@ -218,7 +218,7 @@ macro_rules! force_unlock {
         /// - [`Closed`](crate::Error::Closed)
         ///
         /// ```
-        /// # let server = redlock_tests::Server::start();
+        /// # let server = redlock_tests::Server::for_sample();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let stuck = ", $open, ".lock()?;")]

@@ -7,7 +7,7 @@ use crate::token::LockId;
 /// Whether a holder has the lock alone.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::HoldMode;
 /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -32,7 +32,7 @@ pub enum HoldMode {
 /// The holder of a lock at this moment, as seen by a majority of the nodes.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let order = locks.mutex("order:42");
@@ -64,7 +64,7 @@ impl Holder {
     /// the token has no readable part.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let order = locks.mutex("order:42").holder_name("billing");

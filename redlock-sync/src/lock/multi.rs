@@ -33,7 +33,7 @@ const MOST_KEYS: usize = 64;
 /// Picture a door with several keyholes: it opens for the thread that has all of the keys.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let (from, to) = (7, 3);
@@ -89,7 +89,7 @@ impl MultiLock {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["account:7", "account:3"]).lock()?;
@@ -114,7 +114,7 @@ impl MultiLock {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let held = locks.mutex("b").lock()?;
@@ -140,7 +140,7 @@ impl MultiLock {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -160,7 +160,7 @@ impl MultiLock {
     /// The errors of [`try_lock_for`](MultiLock::try_lock_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -181,7 +181,7 @@ impl MultiLock {
     /// The errors of [`Mutex::is_locked`](crate::Mutex::is_locked).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let accounts = locks.multi_lock(["account:7", "account:3"]);

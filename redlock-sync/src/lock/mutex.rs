@@ -25,7 +25,7 @@ use crate::token::LockToken;
 /// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the lock.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let order = locks.mutex("order:42");
@@ -88,7 +88,7 @@ impl Mutex {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -115,7 +115,7 @@ impl Mutex {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// match locks.mutex("report:daily").try_lock() {
@@ -145,7 +145,7 @@ impl Mutex {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -165,7 +165,7 @@ impl Mutex {
     /// The errors of [`try_lock_for`](Mutex::try_lock_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -211,7 +211,7 @@ impl Mutex {
     /// After an error this call holds nothing.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let order = locks.mutex("order:42");
@@ -336,7 +336,7 @@ pub struct GuardSend {
 /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let guard = locks.mutex("order:42").lock()?;
@@ -378,7 +378,7 @@ impl<M> MutexGuard<M> {
     /// After any of these, this guard does not hold the lock.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
@@ -405,7 +405,7 @@ impl<M> MutexGuard<M> {
     /// After any of these the lock is released as if the guard was dropped.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url(); let locks = redlock_sync::Redlock::open(&url)?; let guard =
     /// locks.mutex("order:42").lock()?; let token = guard.into_token()?; assert!(locks.mutex("order:42").is_locked()?);
     /// let guard = std::thread::spawn(move || locks.mutex("order:42").adopt(&token).map(|guard|
@@ -424,7 +424,7 @@ impl MutexGuard {
     /// cannot detect any more that a thread waits for itself.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?.into_send();

@@ -39,7 +39,7 @@ impl<M> SemaphorePermit<M> {
     /// stand for one thing that one holder uses at a time: a device, a licence, a port.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let devices = locks.semaphore("devices", 4);
@@ -57,7 +57,7 @@ impl<M> SemaphorePermit<M> {
     /// once](crate::Semaphore::acquire_many).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let devices = locks.semaphore("devices", 4).acquire_many(2)?;
@@ -83,7 +83,7 @@ impl<M> SemaphorePermit<M> {
     /// After any of these, this guard does not hold the permit.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let permit = locks.semaphore("geocoder", 10).acquire()?;
@@ -103,7 +103,7 @@ impl SemaphorePermit {
     /// Lets the permit change threads, so that another thread can use or release it.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let permit = locks.semaphore("geocoder", 10).acquire()?.into_send();

@@ -30,7 +30,7 @@ use crate::options::LockOptions;
 /// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that have a limit.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::Unlocked;
 /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -67,7 +67,7 @@ impl ReentrantMutex {
     /// Nothing new is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let outer = locks.reentrant_mutex("order:42").lock()?;
@@ -87,7 +87,7 @@ impl ReentrantMutex {
     /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.reentrant_mutex("order:42").try_lock()?;
@@ -108,7 +108,7 @@ impl ReentrantMutex {
     /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -128,7 +128,7 @@ impl ReentrantMutex {
     /// The errors of [`try_lock_for`](ReentrantMutex::try_lock_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -206,7 +206,7 @@ impl ReentrantMutexGuard {
     /// [`Lost`](Error::Lost) too.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.reentrant_mutex("order:42").lock()?;

@@ -25,7 +25,7 @@ macro_rules! guard {
             /// they have to stay on it.
             ///
             /// ```
-            /// # let server = redlock_tests::Server::start();
+            /// # let server = redlock_tests::Server::for_sample();
             /// # let url = server.url();
             /// let locks = redlock_sync::Redlock::open(&url)?;
             #[doc = concat!("let guard = locks.rw_lock(\"prices\").", $take, "()?.into_send().expect(\"the only one of this thread\");")]
@@ -48,7 +48,7 @@ macro_rules! guard {
             /// not the last one reports [`Lost`](Error::Lost) too.
             ///
             /// ```
-            /// # let server = redlock_tests::Server::start();
+            /// # let server = redlock_tests::Server::for_sample();
             /// # let url = server.url();
             /// use redlock_sync::Unlocked;
             /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -76,7 +76,7 @@ macro_rules! guard {
 /// token that is equal to the largest it has seen.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let reader = locks.rw_lock("prices").read()?;
@@ -104,7 +104,7 @@ guard!(RwLockReadGuard, "read");
 /// which takes a round trip. The guard derefs to [`Lease`](crate::Lease).
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let writer = locks.rw_lock("prices").write()?;
@@ -144,7 +144,7 @@ impl<M> RwLockWriteGuard<M> {
     /// the fencing token may be that of the writer.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let prices = locks.rw_lock("prices");

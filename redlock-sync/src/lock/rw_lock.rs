@@ -23,7 +23,7 @@ use crate::protocol::{Protocol, ReadWrite};
 /// Picture a room: any number of threads may read in it together, and a thread that writes is alone there.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let prices = locks.rw_lock("prices");
@@ -125,7 +125,7 @@ impl RwLock {
     /// Nothing new is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let reader = locks.rw_lock("prices").read()?;
@@ -150,7 +150,7 @@ impl RwLock {
     /// Nothing new is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _writer = locks.rw_lock("prices").write()?;
@@ -171,7 +171,7 @@ impl RwLock {
     /// The errors of [`try_read`](RwLock::try_read), at the end of `wait`.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -191,7 +191,7 @@ impl RwLock {
     /// The errors of [`try_read_for`](RwLock::try_read_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -215,7 +215,7 @@ impl RwLock {
     /// ends that hold. Nothing new is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::Error;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -242,7 +242,7 @@ impl RwLock {
     /// Nothing new is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _reader = locks.rw_lock("prices").read()?;
@@ -263,7 +263,7 @@ impl RwLock {
     /// once, unless that hold surely ends before the deadline.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -283,7 +283,7 @@ impl RwLock {
     /// The errors of [`try_write_for`](RwLock::try_write_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -306,7 +306,7 @@ impl RwLock {
     /// The errors of [`is_locked`](RwLock::is_locked).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let prices = locks.rw_lock("prices");

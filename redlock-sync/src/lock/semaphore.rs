@@ -27,7 +27,7 @@ use crate::quorum::Quorum;
 /// not how many enter in a second.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let geocoder = locks.semaphore("geocoder", 2); // its owner allows two calls at a time
@@ -112,7 +112,7 @@ impl Semaphore {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let permit = locks.semaphore("geocoder", 10).acquire()?;
@@ -144,7 +144,7 @@ impl Semaphore {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let workers = locks.semaphore("cores", 8);
@@ -167,7 +167,7 @@ impl Semaphore {
     /// - the errors of [`acquire`](Semaphore::acquire)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let geocoder = locks.semaphore("geocoder", 1);
@@ -189,7 +189,7 @@ impl Semaphore {
     /// - the errors of [`acquire_many`](Semaphore::acquire_many)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let workers = locks.semaphore("cores", 8);
@@ -216,7 +216,7 @@ impl Semaphore {
     /// Nothing is held after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -236,7 +236,7 @@ impl Semaphore {
     /// The errors of [`try_acquire_for`](Semaphore::try_acquire_for) and [`acquire_many`](Semaphore::acquire_many).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -255,7 +255,7 @@ impl Semaphore {
     /// The errors of [`try_acquire_for`](Semaphore::try_acquire_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -275,7 +275,7 @@ impl Semaphore {
     /// The errors of [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::{Duration, Instant};
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -300,7 +300,7 @@ impl Semaphore {
     /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let geocoder = locks.semaphore("geocoder", 10);

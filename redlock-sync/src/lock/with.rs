@@ -61,7 +61,7 @@ macro_rules! closures {
         /// after an error.
         ///
         /// ```
-        /// # let server = redlock_tests::Server::start();
+        /// # let server = redlock_tests::Server::for_sample();
         /// # let url = server.url();
         /// use redlock_sync::{Error, Redlock};
         /// let locks = Redlock::open(&url)?;

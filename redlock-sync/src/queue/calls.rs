@@ -37,7 +37,7 @@ impl Queue {
     ///   [`Closed`](Error::Closed). After any of these, nothing was queued
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// use redlock_sync::Task;
@@ -60,7 +60,7 @@ impl Queue {
     /// [`Config`](Error::Config), and no task is queued.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push_all(["welcome ann", "welcome bob"])?;
@@ -116,7 +116,7 @@ impl Queue {
     /// Nothing is claimed after an error.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -142,7 +142,7 @@ impl Queue {
     /// latest.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// # use std::time::Duration;
@@ -160,7 +160,7 @@ impl Queue {
     /// The errors of `try_claim_for`.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// # use std::time::{Duration, Instant};
@@ -181,7 +181,7 @@ impl Queue {
     /// The errors of [`claim`](Queue::claim). [`Unavailable`](Error::Unavailable) comes at once.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// assert!(mails.try_claim()?.is_none());
@@ -216,7 +216,7 @@ impl Queue {
     /// - [`Unavailable`](Error::Unavailable) if the system starts no more threads. Then those that have started end
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// use redlock_sync::{Job, Verdict};
@@ -252,7 +252,7 @@ impl Queue {
     /// - the other errors of [`peek`](Queue::peek)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;

@@ -20,7 +20,7 @@ impl Queue {
     /// - [`Config`](Error::Config), also if `most` is greater than 1000, and [`Closed`](Error::Closed)
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -37,7 +37,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// # use std::time::Duration;
@@ -56,7 +56,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -74,7 +74,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -91,7 +91,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -109,7 +109,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// assert!(mails.is_empty()?);
@@ -126,7 +126,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be removed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push(redlock_sync::Task::new("remind").id("invoice:42"))?;
@@ -145,7 +145,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be removed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -165,7 +165,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After an error, some tasks may be removed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push_all(["welcome ann", "welcome bob"])?;
@@ -199,7 +199,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After `Unavailable`, the queue may be paused.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -219,7 +219,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After `Unavailable`, the pause may have ended.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// assert!(!mails.resume()?);
@@ -235,7 +235,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.pause()?;
@@ -253,7 +253,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After `Unavailable`, the task may still be queued again.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
@@ -271,7 +271,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After an error, some tasks may be queued again.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -289,7 +289,7 @@ impl Queue {
     /// The errors of [`peek`](Queue::peek). After an error, some tasks may be removed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;

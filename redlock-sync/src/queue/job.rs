@@ -26,7 +26,7 @@ const MAX_ERROR_LEN: usize = 200;
 /// the last attempt, the task is dead.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
 /// mails.push("welcome ann@a.example")?;
@@ -58,7 +58,7 @@ impl Job {
     /// Returns the body of the task.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -73,7 +73,7 @@ impl Job {
     /// Returns the id of the task. The id of the claim is [`Lease::id`].
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
@@ -89,7 +89,7 @@ impl Job {
     /// was killed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # use std::time::Duration;
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -108,7 +108,7 @@ impl Job {
     /// again.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # use std::time::Duration;
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -136,7 +136,7 @@ impl Job {
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -156,7 +156,7 @@ impl Job {
     /// its attempt does not count.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push_all(["welcome ann", "welcome bob"])?;
@@ -188,7 +188,7 @@ impl Job {
     /// The errors of [`ack`](Job::ack).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -208,7 +208,7 @@ impl Job {
     /// then counts as a drop of the job, so the task is tried again as the policy says.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # use std::time::Duration;
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -230,7 +230,7 @@ impl Job {
     /// The errors of [`retry_after`](Job::retry_after).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # use std::time::Duration;
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -251,7 +251,7 @@ impl Job {
     /// The errors of [`ack`](Job::ack).
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;

@@ -34,7 +34,7 @@ impl Job {
     /// [`Config`](Error::Config) if the body is not JSON, or not of this type.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// use redlock_sync::Task;
@@ -59,7 +59,7 @@ impl TaskInfo {
     /// The errors of [`Job::json`].
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push(redlock_sync::Task::json(&("ann@a.example", 42))?)?;

@@ -44,7 +44,7 @@ use crate::protocol::task_queue::DeadLimit;
 /// handle is cheap: it can be cloned and shared.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Redlock, Task};
 /// use std::time::Duration;
@@ -185,7 +185,7 @@ impl Queue {
     /// admits no task.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let mails = redlock_sync::Redlock::open(&url)?.queue("emails").max_len(1);
     /// mails.push("first")?;

@@ -39,7 +39,7 @@ pub struct Task {
 /// once more after that claim in any case. [`Pushed::Again`] and [`Pushed::RunsAgain`] say with which body.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{IfQueued, Pushed, Redlock, Task};
 /// let mails = Redlock::open(&url)?.queue("emails");
@@ -66,7 +66,7 @@ pub enum IfQueued {
 /// What a push did.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Pushed, Redlock};
 /// let mails = Redlock::open(&url)?.queue("emails");
@@ -96,7 +96,7 @@ impl Task {
     /// task is queued, such as after an error, the queue does not have the task twice.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::{Redlock, Task};
     /// let mails = Redlock::open(&url)?.queue("emails");
@@ -265,7 +265,7 @@ impl From<Vec<u8>> for Task {
 /// A task as it was when a call such as [`Queue::peek`](crate::Queue::peek) read it.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Redlock, Task};
 /// let mails = Redlock::open(&url)?.queue("emails");
@@ -281,7 +281,7 @@ impl TaskInfo {
     /// Returns the id of the task.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
@@ -296,7 +296,7 @@ impl TaskInfo {
     /// Returns the body of the task.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -312,7 +312,7 @@ impl TaskInfo {
     /// this is the time until its claim ends, unless it is renewed. If the task is dead or was popped, this is zero.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use redlock_sync::Task;
     /// use std::time::Duration;
@@ -331,7 +331,7 @@ impl TaskInfo {
     /// end of its claim. If the task is dead, this is when it died.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # use std::time::{Duration, UNIX_EPOCH};
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -349,7 +349,7 @@ impl TaskInfo {
     /// job does not count.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -366,7 +366,7 @@ impl TaskInfo {
     /// Returns whether the task is claimed, and its claim has not run out.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
@@ -383,7 +383,7 @@ impl TaskInfo {
     /// Returns why the last attempt failed. The text is empty if no attempt failed.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;

@@ -63,7 +63,7 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 /// a worker is dropped, its threads claim no more tasks, and current jobs go on.
 ///
 /// ```
-/// # let server = redlock_tests::Server::start();
+/// # let server = redlock_tests::Server::for_sample();
 /// # let url = server.url();
 /// use redlock_sync::{Job, Redlock};
 /// use std::time::Duration;
@@ -139,7 +139,7 @@ impl Worker {
     /// under way is done once more.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
@@ -166,7 +166,7 @@ impl Worker {
     /// [`Closed`](Error::Closed) at once.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let worker = locks.queue("emails").worker(2, |_job| ())?;

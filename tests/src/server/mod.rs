@@ -58,6 +58,13 @@ impl Server {
         Builder::default().start()
     }
 
+    /// Starts a server for a sample of the documentation. From now on, all clients of this process with the default
+    /// settings allow for a busy machine.
+    pub fn for_sample() -> Self {
+        redlock_sync::__private::be_patient();
+        Server::start()
+    }
+
     /// The settings of a server that differs from the default.
     pub fn builder() -> Builder {
         Builder::default()

@@ -87,7 +87,7 @@ impl MultiLockGuard {
     /// the keys again waits for this guard.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).lock()?.into_send();
@@ -107,7 +107,7 @@ impl<M> MultiLockGuard<M> {
     /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).lock()?;
@@ -124,7 +124,7 @@ impl<M> MultiLockGuard<M> {
     /// How long all keys are held without a further renewal; zero when one is lost.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -143,7 +143,7 @@ impl<M> MultiLockGuard<M> {
     /// The keys on the server, with the client's prefix, in their order.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["b", "a", "b"]).lock()?;
@@ -159,7 +159,7 @@ impl<M> MultiLockGuard<M> {
     /// [`extend`](Lease::extend). Only [`check`](MultiLockGuard::check) says whether all keys are held.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).lock()?;
@@ -177,7 +177,7 @@ impl<M> MultiLockGuard<M> {
     /// [`Lease::on_lost`]; the other keys are being released when it is called.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// use std::sync::mpsc;
     /// let locks = redlock_sync::Redlock::open(&url)?;
@@ -202,7 +202,7 @@ impl<M> MultiLockGuard<M> {
     /// [`MutexGuard::unlock`]. This guard holds no key after any of these.
     ///
     /// ```
-    /// # let server = redlock_tests::Server::start();
+    /// # let server = redlock_tests::Server::for_sample();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// locks.multi_lock(["a", "b"]).lock()?.unlock()?;

@@ -199,15 +199,19 @@ fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
             let lock = K::new(&locks, "a");
             let guard = within(timeout, what, || lock.try_lock().unwrap());
             within(Duration::ZERO, "a release after that", || K::unlock(guard).unwrap());
-            let start = Stopwatch::start();
-            for _ in 0..10 {
-                let guard = lock.try_lock().unwrap();
-                guard.fencing_token().unwrap();
-                guard.extend(LONG).unwrap();
-                K::unlock(guard).unwrap();
-            }
-            let took = start.elapsed();
-            assert!(took < timeout, "{what}: 40 operations without the node took {took:?}");
+            let forty_operations = || {
+                let start = Stopwatch::start();
+                for _ in 0..10 {
+                    let guard = lock.try_lock().unwrap();
+                    guard.fencing_token().unwrap();
+                    guard.extend(LONG).unwrap();
+                    K::unlock(guard).unwrap();
+                }
+                start.elapsed()
+            };
+            // If the machine is busy, they take that long all the same. So they are repeated.
+            let are_fast = (0..5).any(|_| forty_operations() < timeout);
+            assert!(are_fast, "{what}: 40 operations without the node took {timeout:?} or longer, five times");
         }
         rig.proxies.iter().for_each(Proxy::heal);
         eventually("no key stays", SOON, || rig.is_free("a"));
