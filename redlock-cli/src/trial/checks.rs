@@ -36,7 +36,8 @@ fn median(
     times: usize,
     mut work: impl FnMut() -> Result<Duration, Box<dyn StdError>>,
 ) -> Result<Duration, Box<dyn StdError>> {
-    let (began, mut all) = (Instant::now(), Vec::new());
+    let began = Instant::now();
+    let mut all = Vec::new();
     while all.is_empty() || all.len() < times && began.elapsed() < PATIENCE {
         all.push(work()?);
     }
@@ -82,7 +83,8 @@ impl Trial {
     /// A write that was confirmed to one client is visible to another one.
     pub(super) fn visibility(&self) -> Outcome {
         let (mine, theirs) = (self.locks.mutex("visible"), self.other.mutex("visible"));
-        let (began, mut times) = (Instant::now(), 0);
+        let began = Instant::now();
+        let mut times = 0;
         while times < LOOKS && began.elapsed() < PATIENCE {
             times += 1;
             let guard = mine.try_lock()?;

@@ -164,7 +164,8 @@ impl Listener {
 
     /// Applies what a server says of these locks.
     fn learn(&self, said: &Value, checks: &[LockCheck]) {
-        let (mut due, mut later) = (Vec::new(), Vec::new());
+        let mut due = Vec::new();
+        let mut later = Vec::new();
         let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| checks.get(i));
         for place in said.items().unwrap_or_default() {
             match place {

@@ -34,7 +34,9 @@ pub(crate) fn serve(server: Arc<MemoryServer>) -> std::io::Result<String> {
 fn connection(server: &MemoryServer, mut stream: TcpStream) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut both = server.dial(Tick::NEVER, &SystemClock).ok()?;
-    let (mut unread, mut room, mut is_subscribed) = (Vec::new(), vec![0; BUFFER], false);
+    let mut unread = Vec::new();
+    let mut room = vec![0; BUFFER];
+    let mut is_subscribed = false;
     while !is_subscribed {
         let read = stream.read(&mut room).ok().filter(|read| *read > 0)?;
         unread.extend_from_slice(room.get(..read)?);

@@ -147,9 +147,13 @@ impl Group {
             Err(failure) if answer.inquiry >= number => failure.message.clone(),
             _ => silent.message.clone(),
         };
-        let is_refusal = |answer: &&SentinelAnswer| matches!(&answer.said, Err(why) if matches!(why.kind, FailureKind::Denied | FailureKind::Tls));
-        let refusals = state.answers.iter().filter(|answer| answer.inquiry >= number).filter(is_refusal).count();
-        let kind = if refusals > self.sentinels.len() / 2 { FailureKind::Denied } else { FailureKind::Unreachable };
+        let new = state.answers.iter().filter(|answer| answer.inquiry >= number);
+        let kinds = new.filter_map(|answer| answer.said.as_ref().err()).map(|why| why.kind);
+        let refusals: Vec<_> = kinds.filter(|kind| matches!(kind, FailureKind::Denied | FailureKind::Tls)).collect();
+        let kind = match refusals.first() {
+            Some(kind) if refusals.len() > self.sentinels.len() / 2 => *kind,
+            _ => FailureKind::Unreachable,
+        };
         let each = self.sentinels.iter().zip(&state.answers);
         let each: Vec<_> = each.map(|(one, answer)| format!("{}: {}", one.server.address(), said(answer))).collect();
         let new = state.answers.iter().filter(|answer| answer.inquiry >= number);
