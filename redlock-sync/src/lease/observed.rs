@@ -99,7 +99,7 @@ impl LeaseInner {
         }
     }
 
-    /// Called without `io`, since an observer may take any time.
+    /// Called without `rounds`, since an observer may take any time.
     pub(super) fn notify_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.settings.observers;
         if observers.are_there() && self.state.lock().is_observed {

@@ -406,10 +406,11 @@ impl<M> MutexGuard<M> {
     ///
     /// ```
     /// # let server = redlock_tests::Server::for_sample();
-    /// # let url = server.url(); let locks = redlock_sync::Redlock::open(&url)?; let guard =
-    /// locks.mutex("order:42").lock()?; let token = guard.into_token()?; assert!(locks.mutex("order:42").is_locked()?);
-    /// let guard = std::thread::spawn(move || locks.mutex("order:42").adopt(&token).map(|guard|
-    /// guard.into_send())).join().unwrap()?; guard.unlock()?;
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let token = locks.mutex("order:42").lock()?.into_token()?;
+    /// assert!(locks.mutex("order:42").is_locked()?);
+    /// std::thread::spawn(move || locks.mutex("order:42").adopt(&token)?.unlock()).join().unwrap()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn into_token(self) -> Result<LockToken, Error> {

@@ -1,4 +1,6 @@
 //! What a client knows of the scripts at one server: which of them the server has, and which the user may run.
+//!
+//! Permissions can depend on the key. So the first call of each kind of lock checks them, and not the login.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
