@@ -270,9 +270,9 @@ fn labels(query: &str) -> BTreeSet<String> {
     all.filter_map(|part| part.split('=').next()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// The labels of the query's metric, as docs/metrics.md lists them.
+/// The labels of the query's metric, as docs/operations.md#metrics lists them.
 fn known_labels(query: &str) -> BTreeSet<String> {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap();
     let metric = names_in(query).into_iter().next().unwrap();
     let row = page.lines().find(|line| line.starts_with(&format!("| `{metric}` |"))).unwrap();
     row.split('|').nth(3).unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect()
