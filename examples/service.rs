@@ -93,12 +93,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut threads = Vec::new();
     for _ in 0..THREADS {
         let (server, locks, db) = (Arc::clone(&server), locks.clone(), Connection::open(&file)?);
-        threads.push(thread::spawn(move || server.incoming_requests().for_each(|request| answer(request, &locks, &db))));
+        let serve = move || server.incoming_requests().for_each(|request| answer(request, &locks, &db));
+        threads.push(thread::spawn(serve));
     }
 
     signals.forever().next(); // the main thread waits here
     let ended = locks.shutdown(GRACE)?; // From now on waiters get `Closed`. Afterwards, no lock of this process is held.
-    threads.iter().for_each(|_| server.unblock()); // each takes one thread out of `incoming_requests`
+    for _ in &threads {
+        server.unblock(); // takes one of the threads out of `incoming_requests`
+    }
     for thread in threads {
         thread.join().map_err(|_| "a thread panicked")?;
     }
