@@ -4,7 +4,7 @@
 //! cargo run --example transfer
 //! ```
 //!
-//! `#[distributed_lock(["account:<from>", "account:<to>"])]` acquires both keys or none. All processes acquire them in
+//! `#[distributed_lock(["account:{from}", "account:{to}"])]` acquires both keys or none. All processes acquire them in
 //! the same order, so a transfer from 1 to 2 and one from 2 to 1 never block each other. Four processes move money at
 //! random between a few accounts. The accounts are files that are read, and written a moment later. The program exits
 //! with 1 if the sum of the accounts has changed.
@@ -29,7 +29,7 @@ struct Bank {
 }
 
 impl Bank {
-    #[distributed_lock(["account:<from>", "account:<to>"], wait = "20s", guard = accounts)]
+    #[distributed_lock(["account:{from}", "account:{to}"], wait = "20s", guard = accounts)]
     fn transfer(&self, from: u32, to: u32, amount: i64) -> Result<(), Box<dyn Error>> {
         if from != to {
             let (source, target) = (self.balance(from)?, self.balance(to)?);

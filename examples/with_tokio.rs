@@ -7,7 +7,7 @@
 //! Three processes each run 40 tasks on the two threads of a runtime. The tasks add to one number in a file, which is
 //! read, and written a moment later. They also run async code while they hold the lock. Meanwhile, a task counts its
 //! turns to show that the runtime is not blocked. The program exits with 1 if an addition is lost or a runtime was
-//! blocked. docs/async.md has the rules for such programs.
+//! blocked. docs/guide.md has the rules for such programs.
 
 use std::error::Error;
 use std::fs;

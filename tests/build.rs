@@ -7,17 +7,8 @@ use std::fs;
 use std::path::Path;
 
 /// The pages, as `src/samples.rs` names them too.
-const PAGES: [&str; 9] = [
-    "README.md",
-    "docs/async.md",
-    "docs/compare.md",
-    "docs/connect.md",
-    "docs/errors.md",
-    "docs/faq.md",
-    "docs/operations.md",
-    "docs/queue.md",
-    "docs/shutdown.md",
-];
+const PAGES: [&str; 6] =
+    ["README.md", "docs/attribute.md", "docs/compare.md", "docs/faq.md", "docs/guide.md", "docs/queue.md"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;

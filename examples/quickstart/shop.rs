@@ -20,7 +20,7 @@ impl Shop {
     /// Settles one line of the feed, under the lock of its order. The next line with the same order has to wait, here
     /// or in any other process. No worker is blocked by that. If another worker has this order, `busy = skip` returns
     /// `Ok(None)`, and this worker tries the line again later.
-    #[distributed_lock("order:<line.order>", wait = "0s", busy = skip, lease = "1s", guard = lock)]
+    #[distributed_lock("order:{line.order}", wait = "0s", busy = skip, lease = "1s", guard = lock)]
     fn settle(&self, line: &Line) -> Result<Option<Outcome>, ShopError> {
         self.decide(line, Some(lock.fencing_token()?))
     }
@@ -28,7 +28,7 @@ impl Shop {
     /// Sells from the stock of one SKU, and waits for the lock of that SKU. The lease is short to keep the example
     /// short. If a holder dies, other workers wait that long. While the holder lives, the lease is renewed, so its
     /// length does not matter.
-    #[distributed_lock("stock:<line.sku>", lease = "1s", guard = lock)]
+    #[distributed_lock("stock:{line.sku}", lease = "1s", guard = lock)]
     fn sell(&self, line: &Line, order: Option<u64>) -> Result<Outcome, ShopError> {
         self.take_from_stock(line, Fences { order, stock: Some(lock.fencing_token()?) })
     }

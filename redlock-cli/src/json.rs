@@ -1,4 +1,4 @@
-//! The output with `--json`. Its schema is in docs/json.md.
+//! The output with `--json`. Its schema is in README.md.
 
 use serde::Serialize;
 

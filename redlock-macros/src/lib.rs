@@ -51,7 +51,9 @@ mod tests;
 
 use proc_macro::TokenStream;
 
-#[doc = include_str!("docs/distributed_lock.md")]
+/// Runs a function under a distributed lock: only one process, and one thread of it, is in the body at a time.
+///
+#[doc = include_str!("docs/distributed_lock.md")] // a link to docs/attribute.md
 #[doc = include_str!("docs/expansion.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {

@@ -19,7 +19,7 @@ use crate::names::{escaped, key_in_message, printable};
 ///
 /// If the program stopped the call itself, the error is [`Cancelled`](Error::Cancelled). Only a queue of tasks can be
 /// [`Full`](Error::Full). A table says what to do about each: [errors, and how to
-/// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
+/// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#errors).
 ///
 /// ```
 /// # let server = redlock_tests::Server::for_sample();
@@ -101,7 +101,7 @@ pub enum Error {
     /// there. The call does not touch it. After an acquire or a release, nothing is held. After an extend or a fence,
     /// call [`Lease::check`](crate::Lease::check).
     ///
-    /// [keys]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/keys.md
+    /// [keys]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#keys
     WrongType {
         /// What was tried.
         op: &'static str,
@@ -186,7 +186,7 @@ pub enum ConfigKind {
     Login,
     /// The user may not run a command, or use a key: give it the permission, by the [line for `ACL SETUSER`][line].
     ///
-    /// [line]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/permissions.md
+    /// [line]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#permissions
     Permission,
     /// A server is a replica, which keeps no locks: give the client the master, or the Sentinel group.
     Replica,

@@ -194,12 +194,12 @@
 //! goes on while the machine sleeps. Elsewhere it uses `std::time::Instant`, which may stop meanwhile. A machine that
 //! sleeps past its lease then learns of the loss late.
 //!
-//! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/async.md
-//! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md
-//! [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md
-//! [permissions]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/permissions.md
-//! [operations]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers
-//! [tls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#tls
+//! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#in-programs-with-an-async-runtime
+//! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#errors
+//! [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#settings
+//! [permissions]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#permissions
+//! [operations]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#how-many-nodes
+//! [tls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#tls
 
 #![forbid(unsafe_code)]
 // Where the documentation is hosted: says of each item which feature it needs.

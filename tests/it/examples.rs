@@ -14,6 +14,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use redlock_tests::{Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -81,11 +82,6 @@ fn shows(command: &mut Command, texts: &[&str]) {
 }
 
 #[test]
-fn scoped_holds_do_not_overlap() {
-    shows(&mut example("scoped"), &["overlapped the one before: 0", "did not rise:     0", "OK"]);
-}
-
-#[test]
 fn those_to_copy_run_with_the_url_of_a_server() {
     let server = Server::start();
     let with_url = |name: &str| {
@@ -97,8 +93,6 @@ fn those_to_copy_run_with_the_url_of_a_server() {
     let says = |name: &str, text: &str| {
         eventually(name, SOON, || matches!(outcome(&mut with_url(name)), (said, Some(0)) if said.contains(text)));
     };
-    says("hello", "no other process has the lock now");
-    says("own_client", "visit 1");
     says("rayon", "parcels in 200 orders");
     says("leader", "leads after 3 s: true");
     says("cron", "the report is written");
@@ -109,44 +103,81 @@ fn those_to_copy_run_with_the_url_of_a_server() {
     eventually("another machine skips it", SOON, || outcome(&mut with_url("cron")) == (String::new(), Some(0)));
 }
 
-#[test]
-fn a_web_service_has_a_lock_for_each_order() {
-    let server = Server::start();
-    let mut service = Service(
-        example("axum").arg("127.0.0.1:0").env("REDIS_URL", server.url()).stdout(Stdio::piped()).spawn().unwrap(),
-    );
-    let mut line = String::new();
-    BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
+/// The example `service`, with a database of its own. The drop kills it, and removes the database.
+struct Service {
+    process: Child,
+    address: String,
+    orders: PathBuf,
+}
+
+impl Service {
+    fn start(name: &str, url: String) -> Self {
+        let orders = env::temp_dir().join(format!("redlock-it-{name}-{}.sqlite", std::process::id()));
+        let mut command = example("service");
+        command.arg("127.0.0.1:0").arg(&orders).env("REDIS_URL", url);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://").unwrap().to_owned();
+        Self { process, address, orders }
+    }
+
+    /// The status line and all that follows it.
+    fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         reply
-    };
-    eventually("the service is ready", SOON, || ask("GET /ready").starts_with("HTTP/1.1 200"));
-    eventually("an order is shipped", SOON, || ask("POST /orders/42").contains("order 42 is shipped"));
-    let held = redlock_tests::open(server.url()).mutex("order:42").lock().unwrap();
-    eventually("an order in hand is refused", SOON, || ask("POST /orders/42").starts_with("HTTP/1.1 423"));
-    held.unlock().unwrap();
-}
+    }
 
-/// A process that is killed in the drop.
-struct Service(Child);
+    /// With the example's default node timeout, a call can fail on a busy machine. So this repeats it.
+    fn replies(&self, request: &str, text: &str) {
+        eventually(text, SOON, || self.ask(request).contains(text));
+    }
+}
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        _ = self.process.kill();
+        self.process.wait().unwrap();
+        _ = fs::remove_file(&self.orders);
     }
+}
+
+#[test]
+fn a_service_has_a_lock_and_a_fence_for_each_order_and_stops_when_told_to() {
+    let server = Server::start();
+    let mut service = Service::start("fenced", server.url());
+    service.replies("GET /ready", " 200 ");
+    service.replies("POST /orders/42", "order 42 is shipped");
+    let held = redlock_tests::open(server.url()).mutex("order:42").lock().unwrap();
+    service.replies("POST /orders/42", " 423 ");
+    held.unlock().unwrap();
+    let db = rusqlite::Connection::open(&service.orders).unwrap();
+    db.execute("UPDATE orders SET fence = 9007199254740992 WHERE id = 42", []).unwrap();
+    service.replies("POST /orders/42", " 409 ");
+    service.replies("POST /orders/7", "order 7 is shipped");
+    kill_process(Pid::from_child(&service.process), Signal::TERM).unwrap();
+    assert!(service.process.wait().unwrap().success());
+}
+
+#[test]
+fn a_service_refuses_requests_while_its_server_is_down() {
+    let server = Server::start();
+    server.kill();
+    let service = Service::start("down", server.url());
+    assert!(service.ask("GET /ready").contains(" 503 "));
+    assert!(service.ask("POST /orders/42").contains(" 503 "));
+    server.restart();
+    service.replies("POST /orders/42", "order 42 is shipped");
 }
 
 #[test]
 fn a_server_in_the_environment_is_used() {
     let server = Server::start();
     let before = server.commands_processed();
-    shows(example("scoped").env("REDIS_URL", server.url()), &["from REDIS_URL", "OK"]);
+    shows(example("transfer").env("REDIS_URL", server.url()), &["from REDIS_URL", "OK"]);
     assert!(server.commands_processed() > before);
 }
 
@@ -158,11 +189,6 @@ fn three_nodes_lose_one_and_go_on() {
 #[test]
 fn fencing_refuses_the_late_write() {
     shows(&mut example("fencing"), &["never knew better", "write refused: no row has changed", "OK"]);
-}
-
-#[test]
-fn schedule_runs_no_period_twice() {
-    shows(&mut example("schedule"), &["run twice 0", "OK"]);
 }
 
 #[test]
@@ -195,11 +221,6 @@ fn transfer_keeps_the_money_together() {
 #[test]
 fn with_tokio_holds_up_no_runtime() {
     shows(&mut example("with_tokio"), &["120 of 120 additions", "OK"]);
-}
-
-#[test]
-fn http_sells_no_ticket_twice() {
-    shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
 }
 
 /// The names of the library's metrics, as its source has them.
@@ -270,9 +291,9 @@ fn labels(query: &str) -> BTreeSet<String> {
     all.filter_map(|part| part.split('=').next()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// The labels of the query's metric, as docs/metrics.md lists them.
+/// The labels of the query's metric, as docs/operations.md#metrics lists them.
 fn known_labels(query: &str) -> BTreeSet<String> {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap();
     let metric = names_in(query).into_iter().next().unwrap();
     let row = page.lines().find(|line| line.starts_with(&format!("| `{metric}` |"))).unwrap();
     row.split('|').nth(3).unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect()

@@ -239,7 +239,7 @@ fn all_servers_are_read_at_the_same_time() {
     });
 }
 
-/// docs/json.md lists each field.
+/// The page of the command lists each field.
 #[test]
 fn a_snapshot_is_json() {
     let server = Server::start();
@@ -268,12 +268,12 @@ fn a_snapshot_is_json() {
     assert!(!tree.to_string().contains(guard.id().as_str()), "the snapshot shows a whole token");
     let task = serde_json::to_value(&locks.queue("emails").peek(1).unwrap()[0]).unwrap();
     assert_eq!((task["body"].as_str(), task["is_text"].as_bool()), (Some("\u{fffd}a"), Some(false)));
-    let page = include_str!("../../docs/json.md");
+    let page = include_str!("../../redlock-cli/README.md");
     for shown in
         [lock, &tree["latches"][0], &tree["queues"][0], &tree["health"], &tree["health"]["nodes"][0], &task, &tree]
     {
         for field in shown.as_object().unwrap().keys() {
-            assert!(page.contains(&format!("`{field}`")), "docs/json.md does not have {field}");
+            assert!(page.contains(&format!("`{field}`")), "the page does not have {field}");
         }
     }
     assert_eq!(serde_json::to_value(redlock_sync::LostReason::MaxHold).unwrap(), "max_hold");

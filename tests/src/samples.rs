@@ -1,5 +1,5 @@
-//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that this module
-//! includes.
+//! The Rust code of README.md, of `docs/` and of the macros' documentation, compiled and run as doctests. `build.rs`
+//! makes the copies of the pages that this module includes.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -26,12 +26,21 @@ macro_rules! pages {
 
 pages! {
     readme = "README.md",
-    in_async_programs = "docs-async.md",
+    attribute = "docs-attribute.md",
     compare = "docs-compare.md",
-    connect = "docs-connect.md",
-    errors = "docs-errors.md",
     faq = "docs-faq.md",
-    operations = "docs-operations.md",
+    guide = "docs-guide.md",
     queue = "docs-queue.md",
-    shutdown = "docs-shutdown.md",
 }
+
+macro_rules! macros {
+    ($($name:ident),+ $(,)?) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!(concat!("../../redlock-macros/src/docs/", stringify!($name), ".md"))]
+            mod $name {}
+        )+
+    };
+}
+
+macros!(assert_locked, expansion, key, lock_key);

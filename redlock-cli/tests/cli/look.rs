@@ -320,7 +320,7 @@ fn a_reader_that_has_read_enough_is_no_failure() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// As docs/permissions.md says, `ls` needs `+scan` and shows only the keys that the user may read.
+/// As docs/operations.md says, `ls` needs `+scan` and shows only the keys that the user may read.
 #[test]
 fn a_user_with_few_permissions_sees_its_own_locks() {
     let server = Server::start();

@@ -31,16 +31,16 @@ fn a_server_that_has_all_is_told_so_and_left_as_it_was() {
     let (said, code) = outcome(&mut on(&server, ["doctor", "--try", "--json"]));
     let told: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert!(code == Some(0) && told["try"][0]["ms"].as_f64().unwrap() > 0.0, "{said}");
-    let page = include_str!("../../../docs/json.md");
+    let page = include_str!("../../README.md");
     for field in told["try"][0].as_object().unwrap().keys() {
-        assert!(page.contains(&format!("`{field}`")), "docs/json.md does not have {field}");
+        assert!(page.contains(&format!("`{field}`")), "the page does not have {field}");
     }
 }
 
 #[test]
 fn no_permission_is_needed_beyond_the_documented_ones() {
     let server = Server::start();
-    let page = include_str!("../../../docs/permissions.md");
+    let page = include_str!("../../../docs/operations.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER locks on ")).unwrap();
     let user = |rules: &str| {
         server.ask::<()>(

@@ -48,7 +48,7 @@ pub struct Builder {
 impl Builder {
     /// Adds a node. With one node, a lock is on that node. With several independent masters, a lock is on a majority of
     /// them (the Redlock algorithm). [How many, and how to run
-    /// them](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers).
+    /// them](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#how-many-nodes).
     ///
     /// The URL is as in [`open`](Redlock::open). It names a single server, a group that Sentinels watch, or a whole
     /// Redis Cluster. A group or a cluster is one node, whatever the number of its servers.
@@ -286,7 +286,7 @@ impl Builder {
 
 /// # Rarely needed
 ///
-/// The defaults of these suit nearly every program. `docs/settings.md` has all settings in tables.
+/// The defaults of these suit nearly every program. `docs/guide.md` has all settings in tables.
 impl Builder {
     /// Sets the pauses between attempts if no message can notify a waiter that the lock is free. [`Retry`] says when
     /// that is, and has the default.
@@ -384,7 +384,7 @@ impl Builder {
     /// failover. A Redis Cluster does not report failovers. So with a cluster as the only node, `build` returns
     /// [`Config`](Error::Config).
     ///
-    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
+    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#sentinel
     ///
     /// ```
     /// use std::time::Duration;

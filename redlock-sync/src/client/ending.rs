@@ -113,7 +113,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     ///
-    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
+    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#shutdown
     #[doc(alias = "close")]
     pub fn shutdown(&self, grace: Duration) -> Result<ShutdownReport, Error> {
         let ended = ShutdownReport::new(self.inner.end(grace)?);

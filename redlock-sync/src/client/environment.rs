@@ -75,7 +75,7 @@ impl Builder {
     /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. If a variable is empty, it counts as not set. If a variable
     /// begins with `REDLOCK_` and is no setting, the log names it at WARN.
     ///
-    /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
+    /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#of-a-client
     ///
     /// # Errors
     /// [`Config`](Error::Config) if a value is not valid; the message names the variable. If values are valid but

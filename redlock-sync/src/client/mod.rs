@@ -63,7 +63,7 @@ impl Redlock {
     /// groups and Redis Clusters, and says what a failed first call means. [Permissions](crate#permissions) says what
     /// the user has to be allowed.
     ///
-    /// [connect]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#urls
+    /// [connect]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#urls
     ///
     /// # Errors
     /// [`Config`](Error::Config) if the URL is not valid. This call makes no connection.

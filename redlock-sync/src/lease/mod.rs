@@ -125,7 +125,7 @@ impl Lease {
     /// Call it before each step that must not happen without the lock. The process can still be paused between the call
     /// and the step. Only [`fencing_token`](Lease::fencing_token) helps against that.
     ///
-    /// [look]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md#is-the-lock-still-held
+    /// [look]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#is-the-lock-still-held
     ///
     /// # Errors
     /// - [`Lost`](Error::Lost) once the lease has run out or a loss is known, and from then on

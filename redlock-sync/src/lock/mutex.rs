@@ -333,7 +333,7 @@ pub struct GuardSend {
 /// was busy at that moment, the lock stays taken until its lease ends: see [how to stop a process][page]. After
 /// `std::mem::forget` of a guard, its lock is renewed until [`max_hold`](Mutex::max_hold) or the end of the process.
 ///
-/// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
+/// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#shutdown
 ///
 /// ```
 /// # let server = redlock_tests::Server::for_sample();

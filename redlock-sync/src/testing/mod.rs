@@ -26,7 +26,7 @@
 //! use redlock_sync::testing::Memory;
 //! use redlock_sync::{Error, Redlock, distributed_lock};
 //!
-//! #[distributed_lock("order:<id>", wait = "50ms")]
+//! #[distributed_lock("order:{id}", wait = "50ms")]
 //! fn ship(id: u64) -> Result<String, Error> {
 //!     Ok(format!("order {id} is on its way"))
 //! }

@@ -84,7 +84,7 @@ fn a_process_told_to_stop_leaves_no_lock_behind() {
     });
 }
 
-/// If the process ends in one of these ways, the guards of its running threads are not dropped. `docs/shutdown.md` says
+/// If the process ends in one of these ways, the guards of its running threads are not dropped. `docs/guide.md` says
 /// so.
 #[test]
 fn a_process_that_ends_otherwise_keeps_its_locks_until_their_lease_ends() {

@@ -1,4 +1,4 @@
-//! Exclusion with Sentinel. Each test covers a row of the table in docs/sentinel.md.
+//! Exclusion with Sentinel. Each test covers a row of the table in docs/operations.md.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;

@@ -143,7 +143,7 @@ fn commands(script: &str) -> BTreeSet<&str> {
 fn each_command_of_a_kind_is_checked_and_documented() {
     let checked = &scripts()["permissions"];
     let scripts = redlock_sync::__private::scripts();
-    let docs = read(Path::new("docs/permissions.md")).unwrap();
+    let docs = read(Path::new("docs/operations.md")).unwrap();
     let line = docs.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
     let mut of_all = BTreeSet::new();
     for (kind, title, starts) in KINDS {

@@ -106,8 +106,8 @@ fn each_setting_of_the_builder_has_a_variable() {
         assert!(known().any(is_for), "{setting} has no variable");
     }
     for variable in known().filter(|variable| *variable != URL) {
-        let settings = include_str!("../../../../docs/settings.md");
-        assert!(settings.contains(&format!("`{variable}`")), "{variable} is not in docs/settings.md");
+        let settings = include_str!("../../../../docs/guide.md");
+        assert!(settings.contains(&format!("`{variable}`")), "{variable} is not in docs/guide.md");
     }
 }
 

@@ -195,5 +195,5 @@ fn each_metric_is_described_and_documented() {
         rows.filter_map(|row| Some(format!("redlock_{}", row.split(['`', ' ']).next()?))).collect()
     };
     assert_eq!(rows(include_str!("../metrics.rs")), described, "in the documentation of `Metrics`");
-    assert_eq!(rows(include_str!("../../../../docs/metrics.md")), described, "in docs/metrics.md");
+    assert_eq!(rows(include_str!("../../../../docs/operations.md")), described, "in docs/operations.md");
 }

@@ -26,7 +26,7 @@ each_kind!(all:
 const OPTIONAL: [&str; 5] = ["+publish", "+subscribe", "+info", "+select", "&redlock-sync:*"];
 
 fn docs() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/permissions.md")).unwrap()
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap()
 }
 
 /// The words after `ACL SETUSER` in the documentation. Of the commands, the result has only those that the table row
