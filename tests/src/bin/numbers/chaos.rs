@@ -1,8 +1,6 @@
 //! A picture of ten seconds of a chaos run: faults of servers and processes, and the holders of each lock.
 
-use std::fs;
-
-use redlock_tests::pictures::{Data, IMAGES, root};
+use redlock_tests::pictures::Data;
 
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
@@ -12,14 +10,8 @@ const SECONDS: f64 = 10.0;
 const TOP: f64 = 66.0;
 const NODE: f64 = 24.0;
 const TRACK: f64 = 8.0;
-/// What happened to a server, in the order of `group` in the chaos run. In older data, "network" includes "slow".
+/// What happened to a server, in the order of `group` in the chaos run.
 const FAULTS: [&str; 5] = ["killed", "stopped", "network", "changed", "slow"];
-
-/// Takes the numbers of a chaos run, the file `timeline.txt` in its folder.
-pub(crate) fn import(file: &str) {
-    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
-    fs::write(root().join(IMAGES).join("data/chaos.txt"), text).expect("docs/images/data can be written");
-}
 
 fn x(second: f64) -> f64 {
     LEFT + second / SECONDS * (WIDTH - LEFT - RIGHT)
