@@ -1,9 +1,10 @@
 //! Measures what one operation of the library costs, beside bare connections in the same run.
 //!
 //! ```text
-//! cargo bench -p redlock-tests --bench limits -- --list        names the rows
-//! cargo bench -p redlock-tests --bench limits -- pair local8   measures these rows
-//! cargo bench -p redlock-tests --bench limits -- --only        measures all rows: three minutes
+//! cargo bench --bench limits                   measures all rows: three minutes
+//! cargo bench --bench limits -- --list         names the rows
+//! cargo bench --bench limits -- pair local8    measures these rows
+//! cargo bench --bench limits -- --quick        shorter blocks, and no gates: to try it
 //! ```
 //!
 //! Each row is in a file of `rows/`. A *gate* is a limit that a line must keep: if it does not, the exit code is 1. A

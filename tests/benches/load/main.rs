@@ -2,9 +2,9 @@
 //! that is fast with eight threads can collapse.
 //!
 //! ```text
-//! cargo bench -p redlock-tests --bench load -- --list          names the rows
-//! cargo bench -p redlock-tests --bench load -- threads crowd   measures these rows
-//! cargo bench -p redlock-tests --bench load -- --only          measures all rows: seven minutes
+//! cargo bench --bench load                     measures all rows: seven minutes
+//! cargo bench --bench load -- --list           names the rows
+//! cargo bench --bench load -- threads crowd    measures these rows
 //! ```
 //!
 //! The head of the bench `limits` says how to read the output, and what *raw* and a *gate* are.

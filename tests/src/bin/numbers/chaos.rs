@@ -47,7 +47,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         let place = (x(*from), TOP + node * NODE + 2.0);
         let wide = (x(*until) - x(*from)).max(3.0);
         svg.bar(place, (wide, NODE - 6.0), if is_of_group(0) { theme.red } else { theme.dim });
-        if wide > 44.0 {
+        if wide > 52.0 {
             svg.small((place.0 + wide / 2.0, place.1 + 13.0), Anchor::Middle, theme.on_bar, word);
         }
     }

@@ -49,7 +49,7 @@ fn run(results: &Results) -> String {
         return "**These numbers are of a short trial run, and mean nothing.** A full run will replace them.".into();
     }
     let Results { date, cores, server, .. } = results;
-    format!("All numbers of this page: one run on {date}, on {cores} cores, with {server} on the same machine.")
+    format!("All numbers here are of one run on {date}, on {cores} cores, with {server} on the same machine.")
 }
 
 /// A table of Markdown.
@@ -127,7 +127,7 @@ fn blocking_claim(results: &Results) -> String {
     }
     let each: Vec<String> =
         CRATE_THREADS.iter().zip(best).map(|(threads, name)| format!("with {threads}: {name}")).collect();
-    format!("From threads that block, the most locks are taken by these crates, {}.", each.join(", "))
+    format!("From threads that block, the most locks are taken by these crates,\n{}.", each.join(", "))
 }
 
 /// Whose processes hand over a lock fastest.
