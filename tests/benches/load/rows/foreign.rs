@@ -14,7 +14,8 @@ const PROCESSES: usize = 4;
 const KEY: &str = "lock:handed";
 const HOLD: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(2);
-const TOGETHER: Duration = Duration::from_secs(10);
+/// The first long pause of our processes, which a program that polls can meet, comes after up to 11 s.
+const TOGETHER: Duration = Duration::from_secs(20);
 const ALONE: Duration = Duration::from_secs(4);
 /// The time by which the program starts later than ours. It ends earlier by the same time.
 const LATER: Duration = Duration::from_millis(200);
