@@ -26,7 +26,7 @@ const LEAST_ALONE: Gate = Gate::RatioAtLeast(0.85);
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let mut lines = vec![ours_alone(plan)?];
     for library in Library::ALL.into_iter().filter(|library| library.is_here()) {
-        lines.push(alone(library, plan)?);
+        lines.push(alone(library, plan));
         lines.extend(beside(library, plan)?);
     }
     Ok(lines)
@@ -46,14 +46,16 @@ fn ours_alone(plan: Plan) -> Outcome<Line> {
     Ok(Line::beside("four of redlock-sync", "/s", rate, "a list with BLPOP").gate(LEAST_ALONE))
 }
 
-fn alone(library: Library, plan: Plan) -> Outcome<Line> {
+fn alone(library: Library, plan: Plan) -> Line {
     let server = Server::start();
     let mut programs: Vec<_> = (0..PROCESSES).map(|_| library.start(&server.url(), KEY)).collect();
     let span = plan.span(ALONE);
-    programs.iter_mut().for_each(|program| program.begin(Work { span, hold: HOLD, pause: PAUSE }));
+    for program in &mut programs {
+        program.begin(Work { span, hold: HOLD, pause: PAUSE });
+    }
     let turns = programs.into_iter().flat_map(redlock_tests::foreign::Program::turns).filter(|(_, got)| *got < span);
     let rate = float(turns.count() as u64) / span.as_secs_f64();
-    Ok(Line::alone(format!("four of {}", library.name()), "/s", vec![rate]))
+    Line::alone(format!("four of {}", library.name()), "/s", vec![rate])
 }
 
 fn beside(library: Library, plan: Plan) -> Outcome<[Line; 2]> {

@@ -85,17 +85,17 @@ fn claims(server: &Server, count: usize) -> Outcome<Vec<u64>> {
 /// Sends messages to a thread that waits for each of them. Returns nanoseconds.
 fn one_by_one(
     count: usize,
-    mut receive: impl FnMut() -> Outcome<()> + Send,
-    mut send: impl FnMut() -> Outcome<()>,
+    mut pop: impl FnMut() -> Outcome<()> + Send,
+    mut push: impl FnMut() -> Outcome<()>,
 ) -> Outcome<Vec<u64>> {
     let (tell, told) = channel();
     thread::scope(|scope| {
-        scope.spawn(move || (0..count).try_for_each(|_| tell.send(receive().map(|()| clock::now())).ok()));
+        scope.spawn(move || (0..count).try_for_each(|_| tell.send(pop().map(|()| clock::now())).ok()));
         let mut samples = Vec::new();
         for _ in 0..count {
             thread::sleep(EVERY);
             let sent = clock::now();
-            send()?;
+            push()?;
             samples.push(told.recv()?? - sent);
         }
         Ok(samples)

@@ -20,7 +20,7 @@ pub(crate) fn fill(page: &str, results: &Results) -> String {
     for piece in pieces {
         let (name, rest) = piece.split_once(" -->").expect("a mark ends");
         let (_, after) = rest.split_once(END).unwrap_or_else(|| panic!("the part `{name}` has no end"));
-        filled += &format!("<!-- numbers: begin {name} -->{}{END}{after}", part(name, results));
+        filled.extend(["<!-- numbers: begin ", name, " -->", &part(name, results), END, after]);
     }
     filled
 }

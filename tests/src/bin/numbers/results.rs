@@ -87,7 +87,7 @@ impl Results {
     }
 
     /// The lines of a row.
-    pub(crate) fn row<'a>(&'a self, row: &'a str) -> impl Iterator<Item = &'a Figure> {
+    pub(crate) fn row<'a>(&'a self, row: &str) -> impl Iterator<Item = &'a Figure> {
         self.figures.iter().filter(move |figure| figure.row == row)
     }
 
