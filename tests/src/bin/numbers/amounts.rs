@@ -3,6 +3,7 @@
 /// A value with its unit. Times get the unit that suits them.
 pub(crate) fn amount(value: f64, unit: &str) -> String {
     match unit {
+        _ if value.is_nan() => digits(value),
         "us" if value.abs() >= 1e6 => amount(value / 1e6, "s"),
         "us" if value.abs() >= 1e3 => amount(value / 1e3, "ms"),
         "ms" if value.abs() >= 1e3 => amount(value / 1e3, "s"),

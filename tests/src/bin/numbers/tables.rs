@@ -13,7 +13,7 @@ const COSTS: &[&str] = &["pair", "nested", "kinds", "observed", "nodes5", "stopp
 const HANDOVERS: &[&str] = &["handover", "handover5", "local8", "takeover"];
 const LOADS: &[&str] = &["guards1000", "crowd", "stopped", "idle"];
 const TASKS: &[&str] = &["queue"];
-/// The rows that have tables of their own.
+/// The rows that have tables of their own, some of them on the page that compares libraries.
 const OWN: &[&str] = &["threads", "crates", "foreign", "queues"];
 
 pub(crate) fn all(results: &Results) -> String {
@@ -26,8 +26,6 @@ pub(crate) fn all(results: &Results) -> String {
         ("Hand-overs", rows(results, HANDOVERS)),
         ("Loads and waits", rows(results, LOADS)),
         ("Many threads", threads(results)),
-        ("Other Rust crates", crates(results)),
-        ("Other libraries on one lock", turns(results)),
         ("Queues", format!("{}\n{}", rows(results, TASKS), queues(results))),
     ];
     parts.map(|(title, table)| format!("### {title}\n\n{table}\n")).concat()
