@@ -8,7 +8,7 @@
 //! 6. [`mod@bench`]: the code that the benches share.
 //! 7. [`foreign`]: programs that use other libraries.
 //! 8. [`control`]: the patches that break the library for the negative controls.
-//! 9. [`mod@pictures`]: the code that the program `pictures` shares with its test.
+//! 9. [`mod@pictures`]: the data of pictures.
 //! 10. [`stand_in`]: private servers for the code in README.md and `docs/`.
 //!
 //! All fixtures panic with a message if the environment lacks something. A missing server fails a test and never skips

@@ -1,4 +1,4 @@
-//! The code that the program `pictures` shares with its test: paths, the data of a picture, and its digest.
+//! The data of pictures, which the program `numbers` draws and the chaos run writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the pictures, relative to the workspace.
 pub const IMAGES: &str = "docs/images";
-/// The source folder of the program that draws the pictures.
-const PROGRAM: &str = "tests/src/bin/pictures";
 
 /// The folder of the workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the workspace")
+}
+
+/// The path of a file with kept data.
+pub fn data(file: &str) -> PathBuf {
+    root().join(IMAGES).join("data").join(file)
 }
 
 /// The numbers from which a picture is drawn. Each line of the file is a name and its values.
@@ -20,20 +23,21 @@ pub fn root() -> &'static Path {
 pub struct Data(BTreeMap<String, Vec<f64>>);
 
 impl Data {
-    /// Reads the data of this picture. Returns `None` if there is no file.
-    pub fn read(picture: &str) -> Option<Self> {
-        let text = fs::read_to_string(path(picture)).ok()?;
+    /// Reads the data of this picture.
+    pub fn read(picture: &str) -> Self {
+        let path = data(&format!("{picture}.txt"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let line = |line: &str| {
             let mut words = line.split(' ');
             let name = words.next().unwrap_or_default().to_owned();
             (name, words.map(|word| word.parse().expect("a number")).collect())
         };
-        Some(Self(text.lines().map(line).collect()))
+        Self(text.lines().map(line).collect())
     }
 
     /// Writes the data to the file of this picture.
     pub fn write(&self, picture: &str) {
-        fs::write(path(picture), self.text()).expect("docs/images/data can be written");
+        fs::write(data(&format!("{picture}.txt")), self.text()).expect("docs/images/data can be written");
     }
 
     /// The text of the file.
@@ -64,24 +68,4 @@ impl Data {
         let [value] = self.all(name) else { panic!("several values of `{name}`") };
         *value
     }
-}
-
-fn path(picture: &str) -> PathBuf {
-    root().join(IMAGES).join("data").join(format!("{picture}.txt"))
-}
-
-/// Hashes the source files of the program and the data of the picture. The result is sixteen hexadecimal digits.
-pub fn digest(picture: &str) -> String {
-    let entries = fs::read_dir(root().join(PROGRAM)).expect("the program is there");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
-    files.sort();
-    files.push(path(picture));
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
-    for file in files {
-        let text = fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        for byte in text {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-    format!("{hash:016x}")
 }

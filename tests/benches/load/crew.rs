@@ -17,22 +17,16 @@ pub(crate) struct Pace {
 
 /// The work that a thread repeats.
 pub(crate) trait Cycle: Send {
-    /// Acquires a lock, holds it, and releases it. Returns the time that this took, without the hold.
-    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>>;
+    /// Acquires a lock, holds it, and releases it.
+    fn once(&mut self, hold: Duration) -> Outcome<Result<(), Error>>;
 }
 
 impl Cycle for Mutex {
-    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
-        let start = clock::now();
-        let took = || {
-            let guard = self.lock()?;
-            let got = clock::now();
+    fn once(&mut self, hold: Duration) -> Outcome<Result<(), Error>> {
+        Ok(self.lock().and_then(|guard| {
             sleep(hold);
-            let given = clock::now();
-            guard.unlock()?;
-            Ok(clock::now() - given + got - start)
-        };
-        Ok(took())
+            guard.unlock()
+        }))
     }
 }
 
@@ -40,29 +34,19 @@ impl Cycle for Mutex {
 pub(crate) struct Dropping(pub(crate) Mutex);
 
 impl Cycle for Dropping {
-    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
-        let start = clock::now();
-        let took = || {
-            let guard = self.0.lock()?;
-            let got = clock::now();
+    fn once(&mut self, hold: Duration) -> Outcome<Result<(), Error>> {
+        Ok(self.0.lock().map(|guard| {
             sleep(hold);
-            let given = clock::now();
             drop(guard);
-            Ok(clock::now() - given + got - start)
-        };
-        Ok(took())
+        }))
     }
 }
 
 impl Cycle for RawLock {
-    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
-        let start = clock::now();
+    fn once(&mut self, hold: Duration) -> Outcome<Result<(), Error>> {
         self.acquire()?;
-        let got = clock::now();
         sleep(hold);
-        let given = clock::now();
-        self.release()?;
-        Ok(Ok(clock::now() - given + got - start))
+        self.release().map(Ok)
     }
 }
 
@@ -76,8 +60,8 @@ fn sleep(span: Duration) {
 /// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The pairs that succeeded: the time at which each ended, and the time that it took.
-    pairs: Vec<(u64, u64)>,
+    /// The times at which the pairs ended that succeeded.
+    pairs: Vec<u64>,
     /// The number of locks that were lost while they were held.
     pub(crate) lost: u64,
     /// The number of releases that were not confirmed.
@@ -90,9 +74,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Adds the outcome of a pair.
-    pub(crate) fn count(&mut self, outcome: Result<u64, Error>) {
+    fn count(&mut self, outcome: Result<(), Error>) {
         let error = match outcome {
-            Ok(took) => return self.pairs.push((clock::now(), took)),
+            Ok(()) => return self.pairs.push(clock::now()),
             Err(error) => error,
         };
         match &error {
@@ -119,13 +103,13 @@ impl Tally {
 
     /// The number of pairs per second that ended between two times.
     pub(crate) fn per_second(&self, start: u64, end: u64) -> f64 {
-        let count = self.pairs.iter().filter(|(at, _)| (start..end).contains(at)).count();
+        let count = self.pairs.iter().filter(|at| (start..end).contains(*at)).count();
         float(count as u64) / (float(end - start) / 1e9)
     }
 
-    /// The times that the pairs took, in nanoseconds.
-    pub(crate) fn took(&self) -> Vec<u64> {
-        self.pairs.iter().map(|(_, took)| *took).collect()
+    /// The number of errors of all kinds.
+    pub(crate) fn failures(&self) -> u64 {
+        self.lost + self.unconfirmed + self.errors
     }
 
     /// Prints the errors of a load, because the table has only numbers.
@@ -142,7 +126,8 @@ pub(crate) fn start_of(threads: usize) -> u64 {
     clock::now() + 2_000_000 + 100_000 * threads as u64
 }
 
-/// Repeats the cycle of each member of the crew from `start` to `end`. A cycle that has begun by the end is finished.
+/// Repeats the cycle of each member of the crew, on a thread of its own, from `start` to `end`. A cycle that has begun
+/// by the end is finished.
 pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) -> Outcome<Tally> {
     let work = |member: &mut C| -> Outcome<Tally> {
         let mut tally = Tally::default();
@@ -153,17 +138,11 @@ pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) ->
         }
         Ok(tally)
     };
-    all(crew, work)?.into_iter().try_fold(Tally::default(), |mut sum, part| {
-        sum.add(part?);
-        Ok(sum)
-    })
-}
-
-/// Runs the work for each member of the crew, on a thread of its own.
-pub(crate) fn all<C: Send, T: Send>(crew: &mut [C], work: impl Fn(&mut C) -> T + Sync) -> Outcome<Vec<T>> {
-    let work = &work;
     thread::scope(|scope| {
         let running: Vec<_> = crew.iter_mut().map(|member| scope.spawn(move || work(member))).collect();
-        running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".into())).collect()
+        running.into_iter().try_fold(Tally::default(), |mut sum, thread| {
+            sum.add(thread.join().map_err(|_| "a thread panicked")??);
+            Ok(sum)
+        })
     })
 }

@@ -3,34 +3,25 @@
 use std::time::Duration;
 
 use redlock_sync::{Mutex, Redlock};
-use redlock_tests::bench::delay::Delay;
+use redlock_tests::Server;
 use redlock_tests::bench::raw::RawLock;
 use redlock_tests::bench::{Outcome, clock};
-use redlock_tests::{Server, servers};
 
-use crate::crew::{Dropping, Pace, Tally, run, start_of};
+use crate::crew::{Cycle, Dropping, Pace, Tally, run, start_of};
 
-/// Both sides of a load.
+/// Both sides of a load, on one server. Each thread has a key of its own.
 pub(crate) struct Sides {
-    pub(crate) raw: Vec<RawLock>,
+    raw: Vec<RawLock>,
     pub(crate) ours: Ours,
-    /// The servers of the raw side behind a delay. Without a delay, both sides have the same servers. The idle
-    /// connections of one side would make the delay proxy slower for the other side.
-    aside: Option<Place>,
 }
 
 impl Sides {
-    /// Starts both sides with this many threads on this many nodes. Each thread has a key of its own.
-    pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
-        let ours = Ours::start(nodes, threads, delay)?;
-        let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
-        let urls = aside.as_ref().unwrap_or(&ours.place).urls.clone();
-        let raw = (0..threads).map(|i| RawLock::native(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
-        Ok(Self { raw, ours, aside })
-    }
-
-    pub(crate) fn is_delayed(&self) -> bool {
-        self.aside.is_some()
+    /// Starts both sides with this many threads.
+    pub(crate) fn start(threads: usize) -> Outcome<Self> {
+        let ours = Ours::start(threads)?;
+        let urls = [ours.server.url()];
+        let raw = (0..threads).map(|i| RawLock::open(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
+        Ok(Self { raw, ours })
     }
 
     /// Runs a block with bare connections. The first value is the number of pairs per second.
@@ -41,19 +32,19 @@ impl Sides {
 
 /// Threads of one client, each with a key of its own.
 pub(crate) struct Ours {
+    pub(crate) server: Server,
     pub(crate) locks: Redlock,
     pub(crate) mutexes: Vec<Mutex>,
     dropping: Vec<Dropping>,
-    pub(crate) place: Place,
 }
 
 impl Ours {
-    pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
-        let place = Place::start(nodes, delay)?;
-        let locks = Redlock::builder().nodes(&place.urls).build()?;
+    pub(crate) fn start(threads: usize) -> Outcome<Self> {
+        let server = Server::start();
+        let locks = Redlock::builder().node(server.url()).build()?;
         let mutexes: Vec<_> = (0..threads).map(|i| locks.mutex(format!("ours:{i}"))).collect();
         let dropping = mutexes.iter().cloned().map(Dropping).collect();
-        Ok(Self { locks, mutexes, dropping, place })
+        Ok(Self { server, locks, mutexes, dropping })
     }
 
     pub(crate) fn block(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
@@ -66,26 +57,9 @@ impl Ours {
     }
 }
 
-fn block<C: crate::crew::Cycle>(crew: &mut [C], pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
+fn block<C: Cycle>(crew: &mut [C], pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
     let start = start_of(crew.len());
     let end = start + clock::nanos(span);
     let tally = run(crew, pace, start, end)?;
     Ok((tally.per_second(start, end), tally))
-}
-
-/// Servers, and the connections to them.
-pub(crate) struct Place {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) urls: Vec<String>,
-    _delay: Option<Delay>,
-}
-
-impl Place {
-    pub(crate) fn start(nodes: usize, delay: Option<Duration>) -> Outcome<Self> {
-        let servers = servers(nodes);
-        let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
-        let delay = delay.map(|delay| Delay::start(&addrs, delay)).transpose()?;
-        let urls = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
-        Ok(Self { servers, urls, _delay: delay })
-    }
 }

@@ -9,8 +9,7 @@
 //! 7. `scripts`: the Lua files.
 //! 8. `controls`: the patches that break the library.
 //! 9. `packages`: changelog, versions, licences, and texts that no file may have.
-//! 10. `pages`: the length of pages, their links, and their code. `pictures`: each picture is made from the current
-//!     data.
+//! 10. `pages`: the length of pages, their links, and their code.
 //! 11. `prose`: widths of cells and lines in pages and docs.
 //! 12. `workflow`: the steps of CI.
 
@@ -22,7 +21,6 @@ mod guarantees;
 mod layers;
 mod packages;
 mod pages;
-mod pictures;
 mod prose;
 mod scripts;
 mod source;

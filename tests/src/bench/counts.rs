@@ -1,6 +1,4 @@
-//! The number of requests to a server, from its command statistics, and the processor time of the server.
-
-use std::time::Duration;
+//! The number of requests to a server, from its command statistics.
 
 use redis::cmd;
 
@@ -54,15 +52,6 @@ pub fn commands(server: &Server) -> u64 {
 /// The number of times that a server has executed this command.
 pub fn calls_of(server: &Server, command: &str) -> u64 {
     calls(server, |name| name == command)
-}
-
-/// The processor time that a server has used, in nanoseconds.
-pub fn server_cpu(server: &Server) -> u64 {
-    let info: String = server.ask(cmd("INFO").arg("cpu"));
-    let of =
-        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
-    let seconds = of("used_cpu_sys:") + of("used_cpu_user:");
-    super::clock::nanos(Duration::from_secs_f64(seconds))
 }
 
 fn calls(server: &Server, counts: impl Fn(&str) -> bool) -> u64 {

@@ -16,7 +16,7 @@ pub(super) struct Options {
 pub(super) fn usage(bench: &str) -> String {
     format!(
         "cargo bench --bench {bench} -- [--quick] [--json] [--list] [--only] [ROW…]
-  --quick   shorter blocks: for trying, not for numbers
+  --quick   shorter blocks and no gates: for trying, not for numbers
   --json    the table as one JSON object
   --list    names the rows
   --only    may stand before the names of rows, which may be joined by commas"

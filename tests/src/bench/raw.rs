@@ -1,6 +1,6 @@
 //! The raw limit: bare connections, and only the commands that no implementation can avoid.
 //!
-//! 1. A lock needs a script that sets the key if it does not exist, and a script that compares and deletes.
+//! 1. A lock needs `SET NX PX`, and a script that compares and deletes.
 //! 2. A hand-over passes a token with LPUSH and BLPOP.
 //! 3. A lock on several nodes writes to all of them, then reads from all of them.
 //!
@@ -13,22 +13,9 @@ use redis::{Client, Cmd, Connection, IntoConnectionInfo, ProtocolVersion, Value,
 
 use super::{Outcome, clock};
 
-const ACQUIRE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 const EXTEND: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
-
-/// The two sides of a read-write lock. A sorted set contains the holders, each with the end of its lease. A reader
-/// checks that there is no writer. A writer checks that there is no holder.
-const READ: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-if last[1] and tonumber(last[2]) >= now and string.sub(last[1], 1, 1) == 'w' then return 0 end
-redis.call('ZADD', KEYS[1], now + ARGV[2], 'r' .. ARGV[1]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1";
-const WRITE: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-if last[1] and tonumber(last[2]) >= now then return 0 end
-redis.call('ZADD', KEYS[1], now + ARGV[2], 'w' .. ARGV[1]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1";
-const LEAVE: &str = "return redis.call('ZREM', KEYS[1], 'r' .. ARGV[1], 'w' .. ARGV[1])";
 
 /// A token that is as long as the tokens of the library.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef:some-host:12345:1";
@@ -84,37 +71,18 @@ pub struct RawLock {
     wires: Vec<Wire>,
     acquire: Vec<u8>,
     release: Vec<u8>,
-    taken: Value,
 }
 
 impl RawLock {
     /// Connects to each of these nodes.
     pub fn open(urls: &[String], key: &str) -> Outcome<Self> {
-        Self::of(urls, key, TOKEN, (ACQUIRE, RELEASE), Value::Okay)
-    }
-
-    /// Works like [`open`](Self::open), but acquires the lock by `SET NX PX` without a script. No lock can ask less of
-    /// a server.
-    pub fn native(urls: &[String], key: &str) -> Outcome<Self> {
-        let acquire = packed(cmd("SET").arg(key).arg(TOKEN).arg("NX").arg("PX").arg(LEASE_MS));
-        Ok(Self { acquire, ..Self::open(urls, key)? })
-    }
-
-    /// Opens one side of a read-write lock. Each reader of a key needs a name of its own.
-    pub fn of_readers(urls: &[String], key: &str, name: &str, writes: bool) -> Outcome<Self> {
-        let scripts = (if writes { WRITE } else { READ }, LEAVE);
-        Self::of(urls, key, &format!("{TOKEN}{name}"), scripts, Value::Int(1))
-    }
-
-    fn of(urls: &[String], key: &str, name: &str, scripts: (&str, &str), taken: Value) -> Outcome<Self> {
         let mut wires = urls.iter().map(|url| Wire::open(url)).collect::<Outcome<Vec<_>>>()?;
-        let lease = LEASE_MS.to_string();
-        let (mut acquire, mut release) = (Vec::new(), Vec::new());
+        let acquire = packed(cmd("SET").arg(key).arg(TOKEN).arg("NX").arg("PX").arg(LEASE_MS));
+        let mut release = Vec::new();
         for wire in &mut wires {
-            acquire = wire.script(scripts.0, key, &[name, &lease])?;
-            release = wire.script(scripts.1, key, &[name])?;
+            release = wire.script(RELEASE, key, &[TOKEN])?;
         }
-        Ok(Self { wires, acquire, release, taken })
+        Ok(Self { wires, acquire, release })
     }
 
     /// Acquires and releases the lock. Each step writes to all nodes, then reads from all nodes.
@@ -125,7 +93,7 @@ impl RawLock {
 
     /// Acquires the lock. Returns an error if the lock is held.
     pub fn acquire(&mut self) -> Outcome<()> {
-        round(&mut self.wires, &self.acquire, &self.taken)
+        round(&mut self.wires, &self.acquire, &Value::Okay)
     }
 
     /// Releases the lock.
@@ -135,12 +103,7 @@ impl RawLock {
 
     /// Measures the time of each of `n` pairs of acquire and release.
     pub fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
-        for _ in 0..n {
-            let start = clock::now();
-            self.pair()?;
-            samples.push(clock::now() - start);
-        }
-        Ok(())
+        super::stats::timed(n, samples, || self.pair())
     }
 }
 

@@ -8,7 +8,7 @@ use redis::cmd;
 use redlock_sync::Mutex;
 
 use super::raw::RawRing;
-use super::stats::{float, jain, p50_us};
+use super::stats::{float, jain, percentile};
 use super::worker::{Worker, answer_orders, ask_all};
 use super::{Outcome, client, clock};
 use crate::Server;
@@ -44,6 +44,8 @@ pub struct Block {
     pub per_second: f64,
     /// The time from before a release until the next holder has the lock. It is the p50 in microseconds.
     pub gap_us: f64,
+    /// The p95 of the same time.
+    pub gap_p95_us: f64,
     /// Jain's fairness index of the numbers of acquisitions of the processes.
     pub jain: f64,
     /// The longest wait of any process in milliseconds, including waits that had not ended.
@@ -63,11 +65,6 @@ impl Ring {
     pub fn start(processes: usize, key: &str, urls: &[String]) -> Outcome<Self> {
         let args = [&[key.to_owned()], urls].concat();
         (0..processes).map(|_| Worker::start("ring", &args)).collect::<Outcome<_>>().map(Self)
-    }
-
-    /// Uses workers that [`contend`] for the same key.
-    pub fn of(workers: Vec<Worker>) -> Self {
-        Self(workers)
     }
 
     /// Runs a block with the library (`ours`) or with a token in a list (`raw`). For `raw`, the token must already be
@@ -96,7 +93,8 @@ fn evaluate(answers: &[Vec<u64>], start: u64, end: u64) -> Outcome<Block> {
     let stall = moments.windows(2).map(|two| two[1] - two[0]).max().unwrap_or(0);
     Ok(Block {
         per_second: float(turns.len() as u64) / (float(end - start) / 1e9),
-        gap_us: p50_us(&gaps),
+        gap_us: percentile(&gaps, 50) / 1e3,
+        gap_p95_us: percentile(&gaps, 95) / 1e3,
         jain: jain(&shares),
         longest_wait_ms: float(longest_wait) / 1e6,
         stall_ms: float(stall) / 1e6,
@@ -143,18 +141,14 @@ impl Contended for Ours {
     }
 }
 
-/// The main function of a worker: `KEY URL…`.
+/// The main function of a worker: `KEY URL…`. It contends for the lock, or for the raw token, as each order says.
 pub fn child(args: &[String]) -> Outcome<()> {
     let (key, urls) = args.split_first().ok_or("a ring needs a key")?;
-    contend(&client(urls).build()?.mutex(key), key, &urls[0])
-}
-
-/// Contends for this lock, or for the raw token, as the orders say.
-pub fn contend(mutex: &Mutex, key: &str, url: &str) -> Outcome<()> {
+    let mutex = client(urls).build()?.mutex(key.as_str());
     answer_orders(|words| {
         let numbers = words[1..].iter().map(|word| Ok(word.parse()?)).collect::<Outcome<Vec<u64>>>()?;
         match words[0] {
-            "raw" => take_turns(&mut RawRing::open(url, &list_of(key))?, &numbers),
+            "raw" => take_turns(&mut RawRing::open(&urls[0], &list_of(key))?, &numbers),
             _ => take_turns(&mut Ours { mutex: mutex.clone(), guard: None }, &numbers),
         }
     })
@@ -206,15 +200,11 @@ pub struct Field {
 }
 
 impl Field {
-    /// Starts this many processes with `start`, whose parameters are the server and the number of the process.
-    pub fn start(
-        server: Server,
-        processes: usize,
-        key: &str,
-        start: impl Fn(&Server, usize) -> Outcome<Worker>,
-    ) -> Outcome<Self> {
-        let workers = (0..processes).map(|i| start(&server, i)).collect::<Outcome<_>>()?;
-        Ok(Self { server, key: key.to_owned(), ring: Ring::of(workers) })
+    /// Starts a server and this many processes.
+    pub fn start(processes: usize, key: &str) -> Outcome<Self> {
+        let server = Server::start();
+        let ring = Ring::start(processes, key, &[server.url()])?;
+        Ok(Self { server, key: key.to_owned(), ring })
     }
 
     /// Runs a block with a token in a list.

@@ -1,8 +1,11 @@
 //! Runs a bench, from its command line to its last line.
 
+use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 use std::{env, fs, thread};
+
+use serde_json::{Value, json};
 
 use super::options::{self, Options};
 use super::table::{self, Line};
@@ -31,7 +34,8 @@ impl Bench {
         }
     }
 
-    /// Runs the rows. Returns true if all of them could be measured.
+    /// Runs the rows. Returns true if all of them could be measured, and each line keeps its gate. A quick run has no
+    /// gates, since its blocks are too short.
     fn run(&self, options: &Options) -> Outcome<bool> {
         let chosen = self.choose(&options.only)?;
         if options.list {
@@ -53,16 +57,15 @@ impl Bench {
             report.measure(row, Plan { quick: options.quick });
         }
         let seconds = start.elapsed().as_secs();
-        report.say(&format!("{} of {} bars met; {seconds} s", report.met, report.bars));
+        report.say(&format!("{seconds} s"));
+        report.failures.iter().for_each(|failure| eprintln!("FAILED: {failure}"));
         if report.json {
-            let (lines, failures) = (report.lines.join(","), report.failures.join(","));
-            let (server, load) = (table::quoted(&server), table::quoted(&load));
-            println!(
-                "{{\"server\":{server},\"cores\":{},\"load\":{load},\"quick\":{},\"seconds\":{seconds},\
-                 \"lines\":[{lines}],\"errors\":[{failures}]}}",
-                cores(),
-                options.quick
-            );
+            let head = json!({
+                "server": server, "date": date(), "cores": cores(), "load": load, "quick": options.quick,
+                "seconds": seconds, "failed": report.failures,
+            });
+            let lines: Vec<String> = report.lines.iter().map(Value::to_string).collect();
+            println!("{{\"head\":{head},\n\"lines\":[\n{}\n]}}", lines.join(",\n"));
         }
         Ok(report.failures.is_empty())
     }
@@ -83,10 +86,9 @@ impl Bench {
 #[derive(Default)]
 struct Report {
     json: bool,
-    lines: Vec<String>,
+    lines: Vec<Value>,
+    /// The rows that ended with an error, and the lines that do not keep their gates.
     failures: Vec<String>,
-    bars: usize,
-    met: usize,
 }
 
 impl Report {
@@ -100,29 +102,35 @@ impl Report {
 
     fn measure(&mut self, row: &Row, plan: Plan) {
         match (row.run)(plan) {
-            Ok(lines) => lines.iter().for_each(|line| self.add(row.name, line)),
-            Err(error) => self.fail(row.name, &error.to_string()),
+            Ok(lines) => lines.iter().for_each(|line| self.add(row, line, plan)),
+            Err(error) => self.failures.push(format!("{}: {error}", row.name)),
         }
     }
 
-    fn add(&mut self, row: &str, line: &Line) {
-        self.say(&line.text(row));
+    fn add(&mut self, row: &Row, line: &Line, plan: Plan) {
+        self.say(&line.text(row.name));
         self.lines.push(line.json(row));
-        self.bars += usize::from(line.met().is_some());
-        self.met += usize::from(line.met() == Some(true));
-    }
-
-    fn fail(&mut self, row: &str, error: &str) {
-        self.say(&format!("| {row} | ERROR: {error} |"));
-        self.failures.push(format!("{{\"row\":{},\"error\":{}}}", table::quoted(row), table::quoted(error)));
+        if !plan.quick && !line.is_kept() {
+            self.failures.push(line.text(row.name));
+        }
     }
 }
 
-/// The version of the server.
+/// The name and version of the server, as `Valkey 9.1.2`.
 fn server_version() -> String {
-    let said = Command::new(find::server()).arg("--version").output();
-    let text = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.split(" sha=").next().unwrap_or_default().trim().to_owned()
+    let text = said(find::server().as_os_str(), &["--version"]);
+    let version = text.split_once("v=").map_or("", |(_, rest)| rest.split(' ').next().unwrap_or_default());
+    let name = if text.contains("Valkey") { "Valkey" } else { "Redis" };
+    format!("{name} {version}")
+}
+
+fn date() -> String {
+    said("date".as_ref(), &["--utc", "+%F"]).trim().to_owned()
+}
+
+fn said(program: &OsStr, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 fn cores() -> usize {

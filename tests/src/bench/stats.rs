@@ -1,6 +1,6 @@
 //! Statistics of samples.
 
-use super::Outcome;
+use super::{Outcome, clock};
 
 /// One figure of a row, measured in several rounds. Each round measures the library and, if there is one, the raw
 /// limit.
@@ -54,16 +54,14 @@ pub fn spread(values: &[f64]) -> (f64, f64) {
 
 /// The median of samples in nanoseconds, converted to microseconds.
 pub fn p50_us(samples: &[u64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).map_or(f64::NAN, |nanos| float(*nanos) / 1e3)
+    percentile(samples, 50) / 1e3
 }
 
-/// The 99th percentile: one sample in a hundred is larger.
-pub fn p99(samples: impl Iterator<Item = u64>) -> f64 {
-    let mut sorted: Vec<u64> = samples.collect();
+/// The least sample that is at least as large as this part of the samples. It is NaN if there is no sample.
+pub fn percentile(samples: &[u64], percent: usize) -> f64 {
+    let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    let rank = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(rank).map_or(f64::NAN, |sample| float(*sample))
 }
 
@@ -78,6 +76,16 @@ pub fn jain(shares: &[f64]) -> f64 {
 #[allow(clippy::cast_precision_loss, reason = "counts and nanoseconds of a run stay below 2^53")]
 pub fn float(number: u64) -> f64 {
     number as f64
+}
+
+/// Measures the time of each of `count` operations, in nanoseconds.
+pub fn timed(count: usize, samples: &mut Vec<u64>, mut work: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+    for _ in 0..count {
+        let start = clock::now();
+        work()?;
+        samples.push(clock::now() - start);
+    }
+    Ok(())
 }
 
 /// A function that adds samples in nanoseconds.

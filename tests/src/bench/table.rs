@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use super::stats::{Rounds, median, spread};
+use serde_json::{Value, json};
 
-/// The bar that a line must reach.
+use super::Row;
+use super::stats::{Rounds, float, median, spread};
+
+/// A limit that a line must keep. If it does not, the bench fails.
 #[derive(Debug, Clone, Copy)]
-pub enum Bar {
-    /// The line has no bar. It explains another line.
-    None,
+pub enum Gate {
     /// The ratio of ours to raw must not be larger.
     RatioAtMost(f64),
     /// The ratio of ours to raw must not be smaller.
@@ -19,51 +20,61 @@ pub enum Bar {
     AtLeast(f64),
 }
 
-/// A line with one figure of a row.
+/// A line with one figure of a row. Without a gate it is a reading.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// The name of the figure.
-    pub measure: String,
-    /// The unit of the values.
-    pub unit: &'static str,
-    /// The measured values.
-    pub rounds: Rounds,
-    /// The bar that the line must reach.
-    pub bar: Bar,
+    measure: String,
+    unit: &'static str,
+    rounds: Rounds,
+    raw_is: String,
+    gate: Option<Gate>,
 }
 
 impl Line {
-    /// Creates a line.
-    pub fn new(measure: impl Into<String>, unit: &'static str, rounds: Rounds, bar: Bar) -> Self {
-        Self { measure: measure.into(), unit, rounds, bar }
+    /// A figure of the library alone, in one or more rounds.
+    pub fn alone(measure: impl Into<String>, unit: &'static str, ours: Vec<f64>) -> Self {
+        Self::beside(measure, unit, Rounds { ours, raw: Vec::new() }, "")
     }
 
-    /// The values that are compared with the bar, one for each round.
+    /// A figure of the library, and of what `raw_is` says.
+    pub fn beside(measure: impl Into<String>, unit: &'static str, rounds: Rounds, raw_is: impl Into<String>) -> Self {
+        Self { measure: measure.into(), unit, rounds, raw_is: raw_is.into(), gate: None }
+    }
+
+    /// A count that must be zero.
+    pub fn none(measure: impl Into<String>, count: u64) -> Self {
+        Self::alone(measure, "", vec![float(count)]).gate(Gate::AtMost(0.0))
+    }
+
+    /// Sets the limit that the line must keep.
+    #[must_use]
+    pub fn gate(self, gate: Gate) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    /// The values that are compared with the gate, one for each round.
     fn judged(&self) -> Vec<f64> {
-        match self.bar {
-            Bar::AtMost(_) | Bar::AtLeast(_) => self.rounds.ours.clone(),
-            Bar::None if self.rounds.raw.is_empty() => self.rounds.ours.clone(),
-            _ => self.rounds.ratios(),
-        }
+        let is_alone = matches!(self.gate, Some(Gate::AtMost(_) | Gate::AtLeast(_))) || self.rounds.raw.is_empty();
+        if is_alone { self.rounds.ours.clone() } else { self.rounds.ratios() }
     }
 
-    /// True if the median reaches the bar. `None` if there is no bar.
-    pub fn met(&self) -> Option<bool> {
+    /// True if the median keeps the limit, or there is no limit.
+    pub fn is_kept(&self) -> bool {
         let value = median(&self.judged());
-        match self.bar {
-            Bar::None => None,
-            Bar::RatioAtMost(limit) | Bar::AtMost(limit) => Some(value <= limit),
-            Bar::RatioAtLeast(limit) | Bar::AtLeast(limit) => Some(value >= limit),
+        match self.gate {
+            None => true,
+            Some(Gate::RatioAtMost(limit) | Gate::AtMost(limit)) => value <= limit,
+            Some(Gate::RatioAtLeast(limit) | Gate::AtLeast(limit)) => value >= limit,
         }
     }
 
-    fn bar_text(&self) -> String {
-        match self.bar {
-            Bar::None => String::new(),
-            Bar::RatioAtMost(limit) => format!("<= {} x", short(limit)),
-            Bar::RatioAtLeast(limit) => format!(">= {} x", short(limit)),
-            Bar::AtMost(limit) => format!("<= {}", self.with_unit(limit)),
-            Bar::AtLeast(limit) => format!(">= {}", self.with_unit(limit)),
+    fn gate_text(&self) -> String {
+        match self.gate {
+            None => String::new(),
+            Some(Gate::RatioAtMost(limit)) => format!("<= {} x", short(limit)),
+            Some(Gate::RatioAtLeast(limit)) => format!(">= {} x", short(limit)),
+            Some(Gate::AtMost(limit)) => format!("<= {}", self.with_unit(limit)),
+            Some(Gate::AtLeast(limit)) => format!(">= {}", self.with_unit(limit)),
         }
     }
 
@@ -71,59 +82,47 @@ impl Line {
         format!("{} {}", short(value), self.unit).trim_end().to_owned()
     }
 
-    fn ratio(&self) -> Option<f64> {
-        (!self.rounds.raw.is_empty()).then(|| median(&self.rounds.ratios()))
-    }
-
-    fn raw(&self) -> Option<f64> {
-        (!self.rounds.raw.is_empty()).then(|| median(&self.rounds.raw))
-    }
-
     /// The line as text, in columns.
     pub fn text(&self, row: &str) -> String {
         let (low, high) = spread(&self.judged());
-        let met = self.met().map_or("", |met| if met { "met" } else { "NOT MET" });
+        let of_raw = |value: fn(&Rounds) -> Vec<f64>, text: &dyn Fn(f64) -> String| {
+            if self.rounds.raw.is_empty() { String::new() } else { text(median(&value(&self.rounds))) }
+        };
         format_row([
             row,
             &self.measure,
             &self.with_unit(median(&self.rounds.ours)),
-            &self.raw().map_or(String::new(), |raw| self.with_unit(raw)),
-            &self.ratio().map_or(String::new(), short),
+            &of_raw(|rounds| rounds.raw.clone(), &|raw| self.with_unit(raw)),
+            &of_raw(Rounds::ratios, &short),
             &format!("{}..{}", short(low), short(high)),
-            &self.bar_text(),
-            met,
+            &self.gate_text(),
         ])
     }
 
-    /// The line as a JSON object.
-    pub fn json(&self, row: &str) -> String {
-        let (low, high) = spread(&self.judged());
-        let met = self.met().map_or("null".to_owned(), |met| met.to_string());
-        format!(
-            "{{\"row\":{},\"measure\":{},\"unit\":{},\"value\":{},\"raw\":{},\"ratio\":{},\"low\":{},\"high\":{},\
-             \"bar\":{},\"met\":{met}}}",
-            quoted(row),
-            quoted(&self.measure),
-            quoted(self.unit),
-            number(median(&self.rounds.ours)),
-            self.raw().map_or("null".to_owned(), number),
-            self.ratio().map_or("null".to_owned(), number),
-            number(low),
-            number(high),
-            quoted(&self.bar_text()),
-        )
+    /// The line as a JSON object, with the values of each round.
+    pub fn json(&self, row: &Row) -> Value {
+        json!({
+            "row": row.name, "about": row.about, "measure": self.measure, "unit": self.unit,
+            "ours": numbers(&self.rounds.ours), "raw": numbers(&self.rounds.raw), "raw_is": self.raw_is,
+            "gate": self.gate_text(),
+        })
     }
+}
+
+/// The values with four significant digits. More would say nothing.
+fn numbers(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| format!("{value:.3e}").parse().expect("a number")).collect()
 }
 
 /// The names of the columns.
 pub fn head() -> String {
-    let names = ["row", "measure", "ours", "raw", "ours/raw", "spread", "bar", "met"];
-    format!("{}\n{}", format_row(names), format_row(["---"; 8]))
+    let names = ["row", "measure", "ours", "raw", "ours/raw", "spread", "gate"];
+    format!("{}\n{}", format_row(names), format_row(["---"; 7]))
 }
 
 /// Formats a row of a Markdown table.
-fn format_row(cells: [&str; 8]) -> String {
-    const WIDTHS: [usize; 8] = [13, 38, 12, 12, 8, 14, 12, 7];
+fn format_row(cells: [&str; 7]) -> String {
+    const WIDTHS: [usize; 7] = [10, 42, 12, 12, 8, 14, 12];
     let mut text = String::from("|");
     for (cell, width) in cells.into_iter().zip(WIDTHS) {
         write!(text, " {cell:width$} |").expect("a string takes everything");
@@ -145,23 +144,4 @@ fn short(value: f64) -> String {
     } else {
         format!("{value:.3}")
     }
-}
-
-fn number(value: f64) -> String {
-    if value.is_finite() { format!("{value}") } else { "null".to_owned() }
-}
-
-/// Formats a JSON string.
-pub fn quoted(text: &str) -> String {
-    let mut result = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => result.extend(['\\', letter]),
-            '\n' => result.push_str("\\n"),
-            other if other.is_control() => result.push(' '),
-            other => result.push(other),
-        }
-    }
-    result.push('"');
-    result
 }

@@ -32,6 +32,11 @@ impl LockCrate {
         Self { name: "distributed-lock 0.2, tasks", arguments: ["distributed-lock", "tasks"] },
     ];
 
+    /// True if threads use the crate. Each of them blocks until it has its lock.
+    pub fn blocks(self) -> bool {
+        self.arguments[1] == "threads"
+    }
+
     /// Lets this many tasks or threads lock and unlock as fast as they can. Returns pairs per second.
     pub fn pairs(self, url: &str, count: usize, span: Duration) -> f64 {
         let numbers = [count.to_string(), span.as_secs_f64().to_string()];

@@ -30,6 +30,13 @@ pub struct Rates {
     pub ended: f64,
 }
 
+impl Rates {
+    /// The rates in the order of the fields.
+    pub fn all(self) -> [f64; 3] {
+        [self.one, self.many, self.ended]
+    }
+}
+
 impl OtherQueue {
     /// The name and version of the queue.
     pub fn name(self) -> &'static str {

@@ -1,71 +1,68 @@
-//! Threads of one process that hand over a lock to each other. They run alone, and beside a second such process.
+//! Threads of one process that hand over a lock to each other, compared with one thread that takes it by bare commands.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use redlock_sync::Mutex;
 use redlock_tests::Server;
 use redlock_tests::bench::raw::RawLock;
-use redlock_tests::bench::stats::{Rounds, blocks_in_turns, float};
-use redlock_tests::bench::table::{Bar, Line};
-use redlock_tests::bench::worker::{Worker, ask_all};
+use redlock_tests::bench::stats::{blocks_in_turns, float};
+use redlock_tests::bench::table::{Gate, Line};
 use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::{BLOCK, LONG_ROUNDS, mutex};
-use crate::worker::crowd;
+use super::mutex;
 
 const THREADS: usize = 8;
-const KEY: &str = "local";
-/// The time in nanoseconds between the order for a block and its start.
+/// The length of a block. It is short, so that raw and ours see the same machine.
+const BLOCK: Duration = Duration::from_millis(60);
+/// The time in nanoseconds until all threads of a block have started.
 const LEAD: u64 = 10_000_000;
 
-pub(super) fn alone(plan: Plan) -> Outcome<Vec<Line>> {
+pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let urls = [server.url()];
-    let ours = mutex(&urls, KEY)?;
-    let mut raw = RawLock::open(&urls, "raw")?;
-    let mut of_ours = || {
-        let start = clock::now() + LEAD;
-        let done = crowd::run(&ours, THREADS, start, start + clock::nanos(BLOCK))?;
-        Ok(float(done.acquisitions) / BLOCK.as_secs_f64())
-    };
-    let rounds = blocks_in_turns(plan.rounds(), plan.blocks(), &mut || on_the_wire(&mut raw, BLOCK), &mut of_ours)?;
-    Ok(vec![Line::new("acquisitions per second", "/s", rounds, Bar::RatioAtLeast(5.0))])
+    let (ours, mut raw) = (mutex(&urls, "local")?, RawLock::open(&urls, "raw")?);
+    let mut of_raw = || per_second(|start, end| alone(&mut raw, start, end));
+    let mut of_ours = || per_second(|start, end| crowd(&ours, start, end));
+    let rounds = blocks_in_turns(plan.rounds(), plan.blocks(), &mut of_raw, &mut of_ours)?;
+    Ok(vec![Line::beside("locks per second", "/s", rounds, "one bare connection").gate(Gate::RatioAtLeast(3.0))])
 }
 
-/// Acquires and releases as fast as one bare connection can. Returns pairs per second.
-fn on_the_wire(raw: &mut RawLock, span: Duration) -> Outcome<f64> {
-    let mut samples = Vec::new();
-    let start = clock::now();
-    while clock::now() < start + clock::nanos(span) {
-        raw.pairs(10, &mut samples)?;
+/// The rate of a block. The work counts its pairs between two times.
+fn per_second(mut work: impl FnMut(u64, u64) -> Outcome<u64>) -> Outcome<f64> {
+    let start = clock::now() + LEAD;
+    Ok(float(work(start, start + clock::nanos(BLOCK))?) / BLOCK.as_secs_f64())
+}
+
+fn alone(raw: &mut RawLock, start: u64, end: u64) -> Outcome<u64> {
+    clock::sleep_until(start);
+    let mut pairs = 0;
+    while clock::now() < end {
+        raw.pair()?;
+        pairs += 1;
     }
-    Ok(float(samples.len() as u64) / (float(clock::now() - start) / 1e9))
+    Ok(pairs)
 }
 
-pub(super) fn beside(plan: Plan) -> Outcome<Vec<Line>> {
-    let server = Server::start();
-    let url = server.url();
-    let args = [THREADS.to_string(), KEY.to_owned(), url.clone()];
-    let mut crowds = (0..2).map(|_| Worker::start("crowd", &args)).collect::<Outcome<Vec<_>>>()?;
-    let mut raw = RawLock::open(&[url], "raw")?;
-    let span = plan.span(Duration::from_secs(2));
-    let (mut rate, mut share, mut wait) = (Rounds::default(), Vec::new(), Vec::new());
-    for round in 0..=LONG_ROUNDS {
-        let wire = on_the_wire(&mut raw, span / 4)?;
-        let start = clock::now() + LEAD * 5;
-        let order = format!("{start} {}", start + clock::nanos(span));
-        let answers = ask_all(&mut crowds, &order, span + Duration::from_secs(30))?;
-        if round == 0 {
-            continue; // The first round is a warm-up.
+fn crowd(mutex: &Mutex, start: u64, end: u64) -> Outcome<u64> {
+    let inside = AtomicBool::new(false);
+    let one = || -> Outcome<u64> {
+        clock::sleep_until(start);
+        let mut pairs = 0;
+        while clock::now() < end {
+            let guard = mutex.lock()?;
+            if inside.swap(true, Ordering::AcqRel) {
+                return Err("two threads hold the lock".into());
+            }
+            inside.store(false, Ordering::Release);
+            guard.unlock()?;
+            pairs += 1;
         }
-        let counts: Vec<f64> = answers.iter().map(|answer| float(answer[0])).collect();
-        let sum: f64 = counts.iter().sum();
-        rate.push(sum / span.as_secs_f64(), wire);
-        share.push(counts.iter().fold(f64::INFINITY, |low, count| count.min(low)) / sum);
-        wait.push(answers.iter().map(|answer| float(answer[1]) / 1e6).fold(0.0, f64::max));
-    }
-    Ok(vec![
-        Line::new("acquisitions per second, both", "/s", rate, Bar::None),
-        Line::new("smaller share of the two", "", Rounds::alone(share), Bar::AtLeast(0.4)),
-        Line::new("longest wait", "ms", Rounds::alone(wait), Bar::AtMost(100.0)),
-    ])
+        Ok(pairs)
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
 }

@@ -1,43 +1,43 @@
 //! Threads with a key each, as fast as they can, beside the other Rust crates of locks.
 
+use std::time::Duration;
+
 use redlock_tests::bench::stats::Rounds;
-use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::table::Line;
 use redlock_tests::bench::{Outcome, Plan};
 use redlock_tests::foreign::LockCrate;
 
-use super::none;
-use super::threads::BLOCK;
 use crate::crew::{Pace, Tally};
-use crate::sides::Sides;
+use crate::sides::Ours;
 
 /// The numbers of threads, or tasks.
 const THREADS: [usize; 3] = [1, 8, 128];
+const BLOCK: Duration = Duration::from_millis(300);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let (mut lines, mut failed) = (Vec::new(), Tally::default());
     for threads in THREADS {
-        let mut sides = Sides::start(1, threads, None)?;
-        let (pace, span, url) = (Pace::default(), plan.span(BLOCK * 3), sides.ours.place.servers[0].url());
+        let mut ours = Ours::start(threads)?;
+        let (pace, span, url) = (Pace::default(), plan.span(BLOCK), ours.server.url());
         let mut unlock = Vec::new();
         let mut measured = LockCrate::ALL.map(|peer| (peer, Rounds::default()));
-        failed.add(sides.ours.dropping(pace, span)?.1.without_pairs());
+        failed.add(ours.dropping(pace, span)?.1.without_pairs());
         for _ in 0..plan.rounds() {
-            let (rate, tally) = sides.ours.dropping(pace, span)?;
+            let (rate, tally) = ours.dropping(pace, span)?;
             failed.add(tally.without_pairs());
-            let (with_unlock, tally) = sides.ours.block(pace, span)?;
+            let (with_unlock, tally) = ours.block(pace, span)?;
             failed.add(tally.without_pairs());
             unlock.push(with_unlock);
             for (peer, rounds) in &mut measured {
                 rounds.push(rate, peer.pairs(&url, threads, span));
             }
         }
-        lines.push(Line::new(format!("{threads} threads, lock + unlock"), "/s", Rounds::alone(unlock), Bar::None));
+        lines.push(Line::alone(format!("{threads}: lock and unlock"), "/s", unlock));
         for (peer, rounds) in measured {
-            let measure = format!("{threads} threads, lock + drop (raw: {})", peer.name);
-            lines.push(Line::new(measure, "/s", rounds, Bar::RatioAtLeast(1.0)));
+            lines.push(Line::beside(format!("{threads}: lock and drop"), "/s", rounds, peer.name));
         }
     }
     failed.tell("crates");
-    lines.push(none("errors", failed.errors + failed.unconfirmed + failed.lost));
+    lines.push(Line::none("errors", failed.failures()));
     Ok(lines)
 }

@@ -6,50 +6,48 @@ use std::time::Duration;
 use redlock_sync::{Queue, Task};
 use redlock_tests::Server;
 use redlock_tests::bench::stats::{Rounds, float};
-use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::table::{Gate, Line};
 use redlock_tests::bench::{Outcome, Plan, client, clock};
 use redlock_tests::foreign::{OtherQueue, Rates};
 
-use super::alone;
-
 /// The number of jobs that are pushed one by one. As many are pushed in hundreds.
 const JOBS: usize = 4000;
+/// RQ ends jobs so slowly that more of them would take a minute.
+const RQ_JOBS: usize = 500;
+/// The measured rates, in their order.
+const WHAT: [&str; 3] = ["pushes one by one", "pushes in hundreds", "jobs ended"];
 const AT_ONCE: usize = 8;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
-    let jobs = plan.count(JOBS);
     let mut lines = Vec::new();
     for at_once in [AT_ONCE, 1] {
-        lines.extend(beside_bullmq(plan, jobs, at_once)?);
+        lines.extend(beside_bullmq(plan, at_once)?);
     }
     for other in [OtherQueue::Bullmq, OtherQueue::Rq].into_iter().filter(|other| other.is_here()) {
-        let rates = other.rates(&Server::start().url(), jobs, AT_ONCE);
-        let line = |what: &str, rate| alone(format!("{}: {what}", other.name()), "/s", rate, Bar::None);
-        lines.push(line("pushes one by one", rates.one));
-        lines.push(line("pushes in hundreds", rates.many));
-        lines.push(line("jobs ended", rates.ended));
+        let (jobs, at_once) = if other == OtherQueue::Rq { (RQ_JOBS, 1) } else { (JOBS, AT_ONCE) };
+        let rates = other.rates(&Server::start().url(), plan.count(jobs), at_once).all();
+        let line = |(what, rate)| Line::alone(format!("{}, {at_once} at once: {what}", other.name()), "/s", vec![rate]);
+        lines.extend(WHAT.into_iter().zip(rates).map(line));
     }
     Ok(lines)
 }
 
 /// Ours and the client of `BullMQ` for Rust in turn, with so many threads or jobs at once.
-fn beside_bullmq(plan: Plan, jobs: usize, at_once: usize) -> Outcome<[Line; 3]> {
-    let other = OtherQueue::BullmqRust;
-    let rates = |of: Rates| [of.one, of.many, of.ended];
+fn beside_bullmq(plan: Plan, at_once: usize) -> Outcome<Vec<Line>> {
+    let (other, jobs) = (OtherQueue::BullmqRust, plan.count(JOBS));
     let mut all = [Rounds::default(), Rounds::default(), Rounds::default()];
     for _ in 0..plan.rounds() {
-        let ours = rates(ours(jobs, at_once)?);
-        let theirs =
-            if other.is_here() { rates(other.rates(&Server::start().url(), jobs, at_once)) } else { [f64::NAN; 3] };
-        for ((rounds, ours), theirs) in all.iter_mut().zip(ours).zip(theirs) {
+        let ours = ours(jobs, at_once)?.all();
+        let theirs = other.rates(&Server::start().url(), jobs, at_once).all();
+        for (rounds, (ours, theirs)) in all.iter_mut().zip(ours.into_iter().zip(theirs)) {
             rounds.push(ours, theirs);
         }
     }
-    let [one, many, ended] = all;
-    let line = |what: &str, rounds| {
-        Line::new(format!("{what}, {at_once} at once (raw: {})", other.name()), "/s", rounds, Bar::None)
+    let line = |(what, rounds)| {
+        let measure = format!("redlock-sync, {at_once} at once: {what}");
+        Line::beside(measure, "/s", rounds, other.name()).gate(Gate::RatioAtLeast(1.0))
     };
-    Ok([line("pushes one by one", one), line("pushes in hundreds", many), line("jobs ended", ended)])
+    Ok(WHAT.into_iter().zip(all).map(line).collect())
 }
 
 fn ours(jobs: usize, threads: usize) -> Outcome<Rates> {

@@ -1,4 +1,4 @@
-//! The numbers of a picture in the documentation: the first ten seconds of a run. `pictures chaos FILE` draws it.
+//! The numbers of a picture in the documentation: the first ten seconds of a run. The program `numbers` draws it.
 
 use redlock_tests::pictures::Data;
 

@@ -1,83 +1,35 @@
 //! Pictures from the bench `load`: the number of locks per second that 1 to 600 threads acquire, and that other Rust
 //! crates acquire.
 
-use std::fs;
-
 use redlock_tests::foreign::LockCrate;
-use redlock_tests::pictures::Data;
-use serde_json::Value;
 
+use crate::results::Results;
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
-/// The numbers of threads in the row `threads` of `load`.
-const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
-/// The lines of that row, and their names in the picture. The first line also provides the numbers of the bare
-/// commands.
-const SERIES: [(&str, &str); 3] = [
-    ("lock + unlock", "redlock-sync, unlock()"),
-    ("lock + drop", "redlock-sync, drop"),
-    ("rslock", "rslock, async tasks"),
+/// The numbers of threads in the row `threads`.
+pub(crate) const THREADS: [u16; 7] = [1, 2, 4, 8, 32, 128, 600];
+/// The lines of that row, and their names in the picture.
+pub(crate) const SERIES: [(&str, &str); 3] = [
+    ("lock and drop", "redlock-sync, drop"),
+    ("lock and unlock", "redlock-sync, unlock()"),
+    ("rslock, async tasks", "rslock, async tasks"),
 ];
-
 /// The numbers of threads in the row `crates`.
-const CRATE_THREADS: [u16; 3] = [1, 8, 128];
+pub(crate) const CRATE_THREADS: [u16; 3] = [1, 8, 128];
 
-/// Imports the numbers from the `--json` output of the bench `load`.
-pub(crate) fn import(load: &str) {
-    let text = fs::read_to_string(load).unwrap_or_else(|error| panic!("{load}: {error}"));
-    let load = serde_json::from_str::<Value>(&text).expect("the output of a bench with --json");
-    let mut threads = Data::default();
-    for count in THREADS {
-        for (line, _) in SERIES {
-            let [ours, bare] = pair(&load, "threads", &format!("{count} threads, {line}"));
-            threads.add(line.replace(' ', "-").as_str(), ours);
-            if line == SERIES[0].0 {
-                threads.add("bare", bare);
-            }
-        }
-    }
-    threads.write("threads");
-    let mut crates = Data::default();
-    for count in CRATE_THREADS {
-        for (n, peer) in LockCrate::ALL.into_iter().enumerate() {
-            let measure = format!("{count} threads, lock + drop (raw: {})", peer.name);
-            let [ours, its] = pair(&load, "crates", &measure);
-            crates.add(&named(peer.name), its);
-            if n == 0 {
-                crates.add("ours", ours);
-                let measure = format!("{count} threads, lock + unlock");
-                crates.add("unlock", pair(&load, "crates", &measure)[0]);
-            }
-        }
-    }
-    crates.write("crates");
-}
-
-/// The name of a crate in the data.
-fn named(name: &str) -> String {
-    name.replace(", ", "-").replace(' ', "-")
-}
-
-/// Returns our value and the raw value. The line is the first one of this row whose measure begins with `measure`.
-fn pair(bench: &Value, row: &str, measure: &str) -> [f64; 2] {
-    let lines = bench["lines"].as_array().expect("a bench has lines");
-    let begins = |line: &&Value| line["measure"].as_str().is_some_and(|text| text.starts_with(measure));
-    let line = lines.iter().filter(|line| line["row"] == row).find(begins);
-    let line = line.unwrap_or_else(|| panic!("the bench has no line `{row}`, `{measure}`"));
-    // A line of ours alone has no raw value.
-    ["value", "raw"].map(|name| line[name].as_f64().unwrap_or_default())
-}
-
-pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
+pub(crate) fn threads(results: &Results, theme: &'static Theme) -> String {
     let (height, top, bottom, left, right) = (372.0, 52.0, 288.0, 60.0, 190.0);
-    let about = "Pairs of lock and unlock, or lock and drop, per second over 1 to 600 threads, beside bare commands and rslock.";
+    let about = "Pairs of lock and unlock, or lock and drop, per second over 1 to 600 threads, beside bare commands and \
+                 rslock.";
     let mut svg = Svg::new(theme, height, about);
     svg.title("Locks per second over the number of threads, or of async tasks");
-    let mut series: Vec<(Vec<f64>, &str, &str)> = SERIES
+    let of = |threads: u16, line: &str| results.one("threads", &format!("{threads}: {line}"));
+    let bare = THREADS.map(|threads| of(threads, SERIES[0].0).raw());
+    let mut series: Vec<([f64; 7], &str, &str)> = SERIES
         .into_iter()
-        .zip([theme.blue, theme.green, theme.red])
-        .map(|((line, name), colour)| (data.all(&line.replace(' ', "-")).to_vec(), name, colour))
-        .chain([(data.all("bare").to_vec(), "bare SET + delete script", theme.dim)])
+        .zip([theme.green, theme.blue, theme.red])
+        .map(|((line, name), colour)| (THREADS.map(|threads| of(threads, line).ours()), name, colour))
+        .chain([(bare, "bare SET + delete script", theme.dim)])
         .collect();
     // From the upper end to the lower one, so that the names do not overlap.
     series.sort_by(|(a, ..), (b, ..)| b.last().partial_cmp(&a.last()).expect("numbers"));
@@ -106,28 +58,29 @@ pub(crate) fn threads(data: &Data, theme: &'static Theme) -> String {
             svg.dot((x(count), y(value)), 4.0, colour);
         }
     }
-    let bare = 1e3 / data.all("bare")[0];
     let words = format!(
-        "Pairs per second. Server and client share two cores; idle cores sleep: one bare pair takes {bare:.2} ms."
+        "Pairs per second, a key for each thread. Server and client share two cores. One bare pair takes {:.0} µs.",
+        1e6 / bare[0]
     );
     svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, &words);
-    let words =
-        "A drop waits for no reply; bare commands do. Measured by `cargo bench --bench load -- threads crates`.";
+    let words = "A drop waits for no reply, and bare commands do. A task needs no thread to be woken.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }
 
 /// Bars of all crates, for each number of threads.
-pub(crate) fn crates(data: &Data, theme: &'static Theme) -> String {
+pub(crate) fn crates(results: &Results, theme: &'static Theme) -> String {
     let (left, top, row, panel) = (226.0, 78.0, 24.0, 184.0);
+    let unlock = |threads: u16| results.one("crates", &format!("{threads}: lock and unlock")).ours();
     let mut rows = vec![
-        ("redlock-sync, drop", data.all("ours").to_vec()),
-        ("redlock-sync, unlock()", data.all("unlock").to_vec()),
+        ("redlock-sync, drop", CRATE_THREADS.map(|threads| results.dropped(threads))),
+        ("redlock-sync, unlock()", CRATE_THREADS.map(unlock)),
     ];
-    rows.extend(LockCrate::ALL.map(|peer| (peer.name, data.all(&named(peer.name)).to_vec())));
+    let of = |peer: LockCrate| (peer.name, CRATE_THREADS.map(|threads| results.of_crate(peer.name, threads)));
+    rows.extend(LockCrate::ALL.map(of));
     let height = top + row * 10.0 + 56.0;
-    let about = "Locks per second of ten ways to lock from Rust: redlock-sync from threads, the others as async tasks or \
-                 from threads, for 1, 8 and 128 of them.";
+    let about = "Locks per second of ten ways to lock from Rust: redlock-sync from threads, the others as async tasks \
+                 or from threads, for 1, 8 and 128 of them.";
     let mut svg = Svg::new(theme, height, about);
     svg.title("Locks per second, a key for each thread or async task");
     for (column, count) in CRATE_THREADS.into_iter().enumerate() {
@@ -154,7 +107,7 @@ pub(crate) fn crates(data: &Data, theme: &'static Theme) -> String {
     }
     let words = "Each column has its own scale. Blue: threads, by `block_on` if the crate is async. Grey: async tasks.";
     svg.text((20.0, height - 32.0), Anchor::Start, theme.dim, words);
-    let words = "Client and server share two cores. Measured by `cargo bench --bench load -- threads crates`.";
+    let words = "Client and server share two cores.";
     svg.text((20.0, height - 12.0), Anchor::Start, theme.dim, words);
     svg.end()
 }

@@ -15,8 +15,8 @@ fn x(second: f64) -> f64 {
 }
 
 pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
-    let about = "The life of a lock, from a real run with a lease of 3 s. Process A holds it, renews it each second, and is \
-                 killed. When the lease has ended, process B has the lock. Below: process C is stopped, process D gets \
+    let about = "The life of a lock, from a real run with a lease of 3 s. Process A holds it, renews it each second, and \
+                 is killed. When the lease has ended, process B has the lock. Below: process C is stopped, process D gets \
                  the lock, and the database refuses the late write of C because its fence is smaller.";
     let mut svg = Svg::new(theme, HEIGHT, about);
     killed(&mut svg, data);

@@ -1,8 +1,6 @@
 //! A picture of ten seconds of a chaos run: faults of servers and processes, and the holders of each lock.
 
-use std::fs;
-
-use redlock_tests::pictures::{Data, IMAGES, root};
+use redlock_tests::pictures::Data;
 
 use crate::svg::{Anchor, Svg, Theme, WIDTH};
 
@@ -12,14 +10,8 @@ const SECONDS: f64 = 10.0;
 const TOP: f64 = 66.0;
 const NODE: f64 = 24.0;
 const TRACK: f64 = 8.0;
-/// What happened to a server, in the order of `group` in the chaos run. In older data, "network" includes "slow".
+/// What happened to a server, in the order of `group` in the chaos run.
 const FAULTS: [&str; 5] = ["killed", "stopped", "network", "changed", "slow"];
-
-/// Takes the numbers of a chaos run, the file `timeline.txt` in its folder.
-pub(crate) fn import(file: &str) {
-    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
-    fs::write(root().join(IMAGES).join("data/chaos.txt"), text).expect("docs/images/data can be written");
-}
 
 fn x(second: f64) -> f64 {
     LEFT + second / SECONDS * (WIDTH - LEFT - RIGHT)
@@ -55,7 +47,7 @@ pub(crate) fn draw(data: &Data, theme: &'static Theme) -> String {
         let place = (x(*from), TOP + node * NODE + 2.0);
         let wide = (x(*until) - x(*from)).max(3.0);
         svg.bar(place, (wide, NODE - 6.0), if is_of_group(0) { theme.red } else { theme.dim });
-        if wide > 44.0 {
+        if wide > 52.0 {
             svg.small((place.0 + wide / 2.0, place.1 + 13.0), Anchor::Middle, theme.on_bar, word);
         }
     }
