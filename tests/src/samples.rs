@@ -14,24 +14,4 @@ pub fn stand_in(url: &str) -> String {
     servers.entry(url.to_owned()).or_insert_with(Server::for_sample).url()
 }
 
-macro_rules! pages {
-    ($($name:ident = $copy:literal),+ $(,)?) => {
-        $(
-            #[cfg(doctest)]
-            #[doc = include_str!(concat!(env!("OUT_DIR"), "/", $copy))]
-            mod $name {}
-        )+
-    };
-}
-
-pages! {
-    readme = "README.md",
-    in_async_programs = "docs-async.md",
-    compare = "docs-compare.md",
-    connect = "docs-connect.md",
-    errors = "docs-errors.md",
-    faq = "docs-faq.md",
-    operations = "docs-operations.md",
-    queue = "docs-queue.md",
-    shutdown = "docs-shutdown.md",
-}
+include!(concat!(env!("OUT_DIR"), "/pages.rs"));
