@@ -20,6 +20,17 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
+    not(test),
+    warn(
+        clippy::print_stdout,
+        clippy::print_stderr,
+        clippy::dbg_macro,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
+#![cfg_attr(
     test,
     allow(
         clippy::unwrap_used,

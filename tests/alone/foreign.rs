@@ -9,7 +9,7 @@ use redis::{Connection, Script, cmd};
 use redlock_tests::{Stopwatch, eventually};
 
 use super::alone;
-use super::rig::{KEY, Rig, SLACK, SOON, ms, timed};
+use super::clients::{KEY, Rig, SLACK, SOON, ms, timed};
 
 /// A program that polls, as other libraries do.
 struct Foreigner {

@@ -12,9 +12,12 @@
     reason = "tests fail by panicking, and wait by the real clock"
 )]
 
-mod foreign;
-#[allow(dead_code, reason = "shared with the tests of hand-overs, which need more of it")]
+#[allow(dead_code, unused_imports, reason = "shared with the tests of hand-overs, which need more of it")]
 #[path = "../it/handover/rig.rs"]
+mod clients;
+mod foreign;
+#[allow(dead_code, reason = "shared with the other tests, which need more of it")]
+#[path = "../it/rig.rs"]
 mod rig;
 mod starvation;
 

@@ -8,7 +8,7 @@ use redlock_sync::{Mutex, MutexGuard, Redlock};
 use redlock_tests::Took;
 
 use super::alone;
-use super::rig::{KEY, Rig, ms, settings, timed};
+use super::clients::{KEY, Rig, ms, settings, timed};
 
 /// How often each client got the lock, and the longest wait of any thread.
 fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([usize; 2], Took) {
@@ -43,7 +43,7 @@ fn no_process_starves_while_threads_hand_over_among_themselves() {
     let _alone = alone();
     for lease in [Duration::from_secs(10), Duration::from_secs(30)] {
         let rig = Rig::start(1);
-        let [busy, lone] = [(); 2].map(|()| settings(&rig.urls()).lease(lease).build().unwrap());
+        let [busy, lone] = [(); 2].map(|()| settings(rig.urls()).lease(lease).build().unwrap());
         let rounds: Vec<_> = (0..4)
             .scan(false, |is_good, _| {
                 (!*is_good).then(|| {

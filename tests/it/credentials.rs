@@ -233,7 +233,6 @@ fn connections_are_replaced_before_their_password_runs_out() {
     assert!(ids().iter().any(|id| !idle.contains(id)));
 }
 
-/// The function for the next credentials fails. The client must work until the current credentials expire.
 /// The connection of a key is replaced while a release is on its way there, and the next attempt goes over another one.
 /// It never finds the lock taken by the dropped guard.
 #[test]
@@ -268,6 +267,7 @@ fn locks_are_free_after_a_drop_while_connections_are_replaced() {
     });
 }
 
+/// The function for the next credentials fails. The client must work until the current credentials expire.
 #[test]
 fn a_server_is_not_left_out_while_its_connections_are_good() {
     let server = Server::start();

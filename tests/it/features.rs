@@ -53,15 +53,19 @@ fn without_renewal_the_lease_ends<K: Kind>() {
     on_each::<K>(|memory, one, other| {
         let (renewed, not) = (K::new(one, "renewed").lock().unwrap(), K::new(one, KEY).renew(false).lock().unwrap());
         memory.advance(LEASE / 2);
+        not.check().unwrap();
+        assert!(not.remaining() <= LEASE / 2 && K::new(other, KEY).is_locked().unwrap());
         memory.advance(LEASE / 2);
         renewed.check().unwrap();
         assert_eq!(reason::<K>(&not), Some(LostReason::Expired));
         assert!(K::new(other, "renewed").is_locked().unwrap());
+        memory.advance(Duration::from_millis(1));
+        K::unlock(K::new(other, KEY).try_lock().unwrap()).unwrap();
     });
 }
 
 fn a_longest_hold_ends<K: Kind>() {
-    on_each::<K>(|memory, one, _| {
+    on_each::<K>(|memory, one, other| {
         let guard = K::new(one, KEY).max_hold(2 * LEASE).lock().unwrap();
         for _ in 0..3 {
             memory.advance(LEASE / 2);
@@ -69,6 +73,8 @@ fn a_longest_hold_ends<K: Kind>() {
         }
         memory.advance(LEASE / 2);
         assert_eq!(reason::<K>(&guard), Some(LostReason::MaxHold));
+        memory.advance(LEASE / 2);
+        assert!(!K::new(other, KEY).is_locked().unwrap());
     });
 }
 

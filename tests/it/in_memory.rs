@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::rig::ms;
 use redlock_sync::testing::Memory;
 use redlock_sync::{Error, LeaseState, LostReason, Redlock, distributed_lock};
 
@@ -19,10 +20,6 @@ use crate::place::{InMemory, Place};
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(30);
 const KEY: &str = "order:42";
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 static MEMORY: LazyLock<Memory> = LazyLock::new(|| Memory::new(1));
 static LOCKS: LazyLock<Redlock> = LazyLock::new(|| MEMORY.client());
@@ -52,20 +49,6 @@ fn an_annotated_function_needs_no_server() {
 fn a_client_of_its_own_shares_nothing<K: Kind>() {
     let _held = K::new(&Redlock::in_memory(), KEY).lock().unwrap();
     K::unlock(K::new(&Redlock::in_memory(), KEY).try_lock().unwrap()).unwrap();
-}
-
-fn time_ends_leases<K: Kind>() {
-    let memory = Memory::new(3);
-    let (one, two) = (memory.client(), memory.client());
-    let guard = K::new(&one, KEY).renew(false).lock().unwrap();
-    memory.advance(LEASE / 2);
-    guard.check().unwrap();
-    assert!(guard.remaining() <= LEASE / 2);
-    assert!(K::new(&two, KEY).try_lock().err().unwrap().is_busy());
-    memory.advance(LEASE / 2);
-    assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Expired));
-    memory.advance(ms(1));
-    K::unlock(K::new(&two, KEY).try_lock().unwrap()).unwrap();
 }
 
 /// When `advance` returns, the renewals that were due have been made. So this test does not wait.
@@ -208,7 +191,6 @@ fn a_wait_goes_on_once_the_node_is_back<K: Kind>() {
 
 every_kind!(every:
     a_client_of_its_own_shares_nothing,
-    time_ends_leases,
     time_brings_renewals,
     time_ends_waits,
     time_ends_the_lease_of_a_holder_that_is_waited_for,

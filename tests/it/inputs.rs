@@ -1,8 +1,11 @@
 //! Bad input, case by case. Each input is refused with a clear error, or does what the documentation says.
 
+mod setups;
+
 use std::process::Command;
 use std::time::Duration;
 
+use crate::rig::ms;
 use redis::cmd;
 use redlock_sync::{Builder, Error, Redlock, Retry};
 use redlock_tests::{Proxy, Server, servers};
@@ -11,10 +14,6 @@ use crate::kinds::{Kind, each_kind};
 
 const NOWHERE: &str = "redis://127.0.0.1:1/";
 const SECRET: &str = "Geheimnis";
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A client that never connects. The inputs must be refused before that.
 fn nowhere() -> Redlock {
@@ -102,12 +101,13 @@ fn input_03_long_keys<K: Kind>() {
 }
 
 /// Lengths that no lease may have, and how messages show them.
-const NO_LEASES: [(Duration, &str); 6] = [
+const NO_LEASES: [(Duration, &str); 7] = [
     (Duration::ZERO, "0ns"),
     (Duration::from_nanos(1), "1ns"),
     (Duration::from_micros(9999), "9.999ms"),
     (Duration::from_millis(86_400_001), "86400.001s"),
     (Duration::from_millis(u64::MAX), "18446744073709551.615s"),
+    (Duration::from_secs(u64::MAX), "18446744073709551615s"),
     (Duration::MAX, "18446744073709551615.999999999s"),
 ];
 
@@ -128,10 +128,14 @@ fn input_04_times_to_live<K: Kind>() {
     // These settings have other extreme lengths.
     says(K::new(&locks, "k").min_hold(Duration::MAX).lock(), &["min_hold", "lease = 30s"]);
     K::unlock(K::new(&locks, "k").max_hold(Duration::MAX).max_renewals(u32::MAX).lock().unwrap()).unwrap();
-    K::unlock(K::new(&locks, "k").try_lock_for(Duration::MAX).unwrap()).unwrap();
-    says(K::new(&locks, "k").max_hold(Duration::ZERO).lock(), &["max_hold", "0ns"]);
+    let endless = Redlock::builder().node(server.url()).unavailable_after(Duration::MAX).build().unwrap();
+    let guard = K::new(&endless, "k").max_hold(Duration::MAX).try_lock_for(Duration::MAX).unwrap();
+    assert!(guard.remaining() <= Duration::from_secs(30));
+    K::unlock(guard).unwrap();
+    for (hold, shown) in [(Duration::ZERO, "0ns"), (ms(9), "9ms"), (ms(100), "100ms")] {
+        says(K::new(&locks, "k").max_hold(hold).lock(), &["max_hold", shown]);
+    }
     says(Redlock::builder().node(NOWHERE).node_timeout(Duration::MAX).build(), &["node_timeout"]);
-    Redlock::builder().node(NOWHERE).unavailable_after(Duration::MAX).build().unwrap();
 }
 
 fn input_05_a_lease_that_leaves_nothing<K: Kind>() {
@@ -176,8 +180,10 @@ fn input_06_retry_policies<K: Kind>() {
         assert!(tries > 1 && tries <= 410, "{tries} tries in 200 ms");
     }
     // The deadline limits an endless interval.
-    let lock = K::new(&locks, "k").retry(Retry::every(Duration::MAX));
-    assert!(lock.try_lock_for(ms(50)).map(drop).unwrap_err().is_busy());
+    for retry in [Retry::every(Duration::MAX), Retry::growing(ms(1), Duration::MAX)] {
+        let lock = K::new(&locks, "k").retry(retry);
+        assert!(lock.try_lock_for(ms(50)).map(drop).unwrap_err().is_busy());
+    }
 }
 
 #[test]
@@ -185,7 +191,9 @@ fn input_07_no_node() {
     says(Redlock::builder().build(), &["node"]);
     says(Redlock::builder().nodes([""; 0]).build(), &["node"]);
     says(Redlock::open(""), &["node URL ``", "redis://"]);
-    says(Redlock::builder().node(NOWHERE).connections(0).build(), &["connections = 0"]);
+    for each in [0, 10_001, u32::MAX] {
+        says(Redlock::builder().node(NOWHERE).connections(each).build(), &[&format!("connections = {each}")]);
+    }
 }
 
 #[test]
@@ -299,17 +307,25 @@ fn input_10_a_database_of_its_own_per_node<K: Kind>() {
 
 #[test]
 fn input_10_debug_shows_no_password() {
-    let builder =
-        || Redlock::builder().node("redis://anna:Geheimnis@host:7000/3").node("unix:///a.sock?pass=Geheimnis&db=2");
+    let builder = || {
+        Redlock::builder()
+            .node("redis://anna:Geheimnis@host:7000/3")
+            .node("redis://:Geheimnis@host:7001/")
+            .key_prefix("Lock:")
+            .node("redis+unix:///a.sock?pass=Geheimnis&user=anna&db=2")
+    };
     let locks = builder().build().unwrap();
     let (mutex, reentrant) = (locks.mutex("k"), locks.reentrant_mutex("k"));
     for shown in
         [format!("{:?}", builder()), format!("{locks:?}"), format!("{locks:#?}"), format!("{mutex:?} {reentrant:?}")]
     {
-        assert!(!shown.contains(SECRET), "{shown}");
+        assert!(!shown.contains(SECRET) && !shown.contains("anna") && shown.contains("Lock:"), "{shown}");
     }
-    let shown = format!("{locks:?}");
-    assert!(shown.contains("redis://host:7000/3") && shown.contains("/a.sock?db=2"), "{shown}");
+    for shown in [format!("{:?}", builder()), format!("{locks:#?}")] {
+        for part in ["redis://host:7000/3", "host:7001/0", "/a.sock?db=2"] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+    }
     let broken = Redlock::builder().node("redis://anna:Geheimnis@host:port/");
     assert!(!format!("{broken:?}").contains(SECRET));
 }
@@ -376,12 +392,12 @@ fn input_11_no_message_shows_a_part_of_a_password() {
 fn input_11_no_message_of_a_server_shows_a_password<K: Kind>() {
     let server = Server::builder().password("another").start();
     let url = |with: &str| server.url().replace(":another@", with);
-    for url in [url("anna:Geheimnis@"), url(":Geheimnis@"), url(""), "redis://:Geheimnis@127.0.0.1:1/".into()] {
+    for url in [url("anna:Geheimnis@"), url(":Geheimnis@"), url(""), "redis://anna:Geheimnis@127.0.0.1:1/".into()] {
         let builder: Builder = Redlock::builder().node(&url).unavailable_after(Duration::ZERO);
         let lock = K::new(&builder.build().unwrap(), "k");
         let error = lock.lock().map(drop).unwrap_err();
         let text = format!("{error} {error:?}");
-        assert!(!text.contains(SECRET) && !text.contains("another"), "{text}");
+        assert!(!text.contains(SECRET) && !text.contains("another") && !text.contains("anna"), "{text}");
         assert!(text.contains("`k`") && text.contains("acquire") && text.contains("127.0.0.1:"), "{text}");
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use redlock_sync::{Error, MutexGuard, Redlock};
 use redlock_tests::{Server, eventually, servers};
 
+use crate::rig::for_each;
+
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
 const MS: Duration = Duration::from_millis(1);
@@ -33,7 +35,7 @@ fn a_token_without_an_end_is_taken_over_by_a_thread_that_waits_for_ever() {
 
 #[test]
 fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() {
-    for nodes in [1, 3] {
+    for_each("nodes", &[1, 3], |nodes| {
         let servers = servers(nodes);
         let locks = patient(&servers);
         servers.iter().enumerate().for_each(|(i, server)| server.set(KEY, &format!("left behind {}", i % 2)));
@@ -46,7 +48,7 @@ fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() 
         guard.check().unwrap();
         guard.unlock().unwrap();
         order.try_lock().unwrap().unlock().unwrap();
-    }
+    });
 }
 
 #[test]

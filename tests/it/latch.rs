@@ -10,6 +10,8 @@ use redis::cmd;
 use redlock_sync::{CountDownLatch, Error, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
+use crate::rig::until_older;
+
 /// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const KEY: &str = "import";
@@ -193,8 +195,7 @@ fn kind_06_a_latch_that_was_open_for_one_thread_stays_open() {
 fn a_node_that_restarted_just_now_does_not_call_it_closed() {
     let servers = servers(3);
     let lifetime = Duration::from_secs(6);
-    let uptime = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap();
-    eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > lifetime.as_secs()));
+    until_older(&servers, lifetime);
     let latch = open(&servers).count_down_latch(KEY, 1).lifetime(lifetime);
     assert!(!latch.is_open().unwrap());
     // If all nodes answer, then each arrival is on one of them, so the restarts do not matter.
@@ -283,20 +284,6 @@ fn a_reset_closes_it_on_all_nodes_or_fails() {
     assert!(servers.iter().all(|server| server.keys().is_empty()));
 }
 
-#[test]
-fn kind_10_closing_the_client_ends_its_waits_for_a_latch() {
-    let server = Server::start();
-    let servers = std::slice::from_ref(&server);
-    let locks = open(servers);
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| locks.count_down_latch(KEY, 1).wait());
-        one_waits(servers);
-        locks.shutdown(Duration::ZERO).unwrap();
-        assert_eq!(waiter.join().unwrap().unwrap_err(), Error::Closed);
-    });
-    assert_eq!(locks.count_down_latch(KEY, 1).count_down().unwrap_err(), Error::Closed);
-}
-
 /// A process counts down as its last act, and just then the server is unreachable.
 #[test]
 fn an_arrival_is_repeated_while_the_client_shuts_down() {
@@ -318,23 +305,6 @@ fn an_arrival_is_repeated_while_the_client_shuts_down() {
         assert_eq!(ended.join().unwrap().unwrap().unconfirmed, 0);
     });
     assert_eq!(stored(&server).len(), 1);
-}
-
-#[test]
-fn a_latch_is_no_lock_and_a_lock_no_latch() {
-    let server = Server::start();
-    let locks = open(std::slice::from_ref(&server));
-    locks.count_down_latch(KEY, 2).count_down().unwrap();
-    assert!(matches!(locks.mutex(KEY).try_lock(), Err(Error::WrongType { .. })));
-    assert_eq!(locks.count_down_latch(KEY, 2).arrived().unwrap(), 1);
-    let _held = locks.mutex("order").lock().unwrap();
-    // Locks of other kinds have members with a time like this one.
-    let _: i64 = server.ask(cmd("ZADD").arg("others").arg(1_700_000_000_000_u64).arg("r0"));
-    for name in ["order", "others"] {
-        let latch = locks.count_down_latch(name, 2);
-        let all = [latch.count_down(), latch.wait(), latch.is_open().map(drop), latch.reset()];
-        assert!(all.iter().all(|outcome| matches!(outcome, Err(Error::WrongType { .. }))), "{all:?}");
-    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A lock that the servers have lost is told as lost within a second, long before its renewal.
 
+mod handlers;
+
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,9 +9,10 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use redlock_sync::testing::Memory;
 use redlock_sync::{Error, Lease, LeaseState, LostReason, MutexGuard, Redlock};
-use redlock_tests::{Proxy, Server, eventually, patient, servers};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually, patient, poll, servers};
 
 use crate::kinds::{Kind, every_kind};
+use crate::rig::{for_each, this_thread, until_asleep};
 
 const KEY: &str = "order:42";
 /// The first renewal is due when a third of this has passed.
@@ -53,17 +56,24 @@ fn only_reason(told: &Receiver<Error>) -> Option<LostReason> {
     reason
 }
 
-fn the_loss_of_its_key_is_told<K: Kind>() {
+/// No renewal comes in time. A look comes when the lock has been held for a second.
+fn fault_38_a_key_deleted_by_hand_is_lost_by_the_next_look<K: Kind>() {
     for &count in K::NODES {
         let servers = servers(count);
         let locks = client_of(&servers);
         for renews in [true, false] {
             let guard = K::new(&locks, KEY).renew(renews).lock().unwrap();
             let told = told_losses(&guard);
+            let deleted = Stopwatch::start();
             delete(majority(&servers));
             assert_eq!(only_reason(&told), Some(LostReason::Deleted), "renews: {renews}");
+            assert!(deleted.elapsed() < 8 * SECOND, "{:?}", deleted.elapsed());
             assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Deleted));
-            assert!(K::unlock(guard).unwrap_err().is_lost());
+            assert!(guard.fencing_token().unwrap_err().is_lost());
+            assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
+            let is_there = |server: &Server| server.keys().iter().any(|key| key == KEY);
+            let again = poll(Duration::from_millis(150), || majority(&servers).iter().any(is_there).then_some(()));
+            assert!(again.is_none(), "the key was created again");
             // With several servers, a minority still has it.
             for server in &servers {
                 server.del(KEY);
@@ -86,7 +96,7 @@ fn the_loss_to_another_program_is_known<K: Kind>() {
     }
 }
 
-every_kind!(held: the_loss_of_its_key_is_told, the_loss_to_another_program_is_known);
+every_kind!(held: fault_38_a_key_deleted_by_hand_is_lost_by_the_next_look, the_loss_to_another_program_is_known);
 
 /// Only one permit of a semaphore is taken, and only one reader of several. The others are still held.
 #[test]
@@ -120,7 +130,7 @@ fn a_short_lease_far_away_keeps_no_loss_from_being_told() {
 /// A reader that has been a writer stands as a reader on the servers.
 #[test]
 fn a_downgraded_lock_is_looked_after() {
-    for count in [1, 3] {
+    for_each("nodes", &[1, 3], |count| {
         let servers = servers(count);
         let proxy = Proxy::start(&servers[0]);
         let urls = [proxy.url()].into_iter().chain(servers[1..].iter().map(Server::url));
@@ -131,7 +141,7 @@ fn a_downgraded_lock_is_looked_after() {
         assert_eq!((guard.state(), proxy.count("extend")), (LeaseState::Held, extended), "it was suspected");
         delete(majority(&servers));
         eventually("the loss is known", SOON, || guard.check().is_err());
-    }
+    });
 }
 
 #[test]
@@ -165,14 +175,22 @@ fn the_loss_on_a_minority_is_no_loss() {
 #[test]
 fn a_lost_lock_does_not_keep_waiting_threads_out() {
     let servers = servers(1);
-    let lock = client_of(&servers).mutex(KEY).renew(false);
-    let held = lock.lock().unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.try_lock_for(SOON).map(drop));
-        assert!(servers[0].del(KEY));
-        waiter.join().unwrap().unwrap();
-    });
-    assert!(held.check().unwrap_err().is_lost());
+    let locks = client_of(&servers);
+    for renews in [false, true] {
+        let lock = locks.mutex(KEY).renew(renews);
+        let held = lock.lock().unwrap();
+        let (tell, told) = channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                tell.send(this_thread()).unwrap();
+                lock.try_lock_for(SOON / 2).and_then(MutexGuard::unlock)
+            });
+            until_asleep(&told.recv().unwrap());
+            assert!(servers[0].del(KEY));
+            waiter.join().unwrap().unwrap_or_else(|error| panic!("renews: {renews}: {error}"));
+        });
+        assert!(held.check().unwrap_err().is_lost());
+    }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //!
 //! 1. `fixture`: the test fixture itself, on which the other tests rely.
 //! 2. `kinds`: the guard contract, by which one test runs for each kind of lock. `place`: where the locks are kept.
-//!    `process`: processes that tests kill or stop. `logged`: what the library logs.
+//!    `rig`: servers behind proxies. `process`: processes that tests kill or stop.
 //! 3. `contract`: what each lock must do without faults. `features`: what each kind has, including readers and several
 //!    permits. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread cancels. `leader`:
 //!    one leader of several candidates. `once`: a job that runs once.
 //! 4. `faults` and `inputs`: the faults and the bad input in the guarantees, by number.
-//!    `losses`: locks that the servers have lost.
+//!    `losses`: locks that the servers have lost. `transport`: the connections that all threads share.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //!    `keys_without_ttl`: keys that never expire.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`:
@@ -17,13 +17,12 @@
 //! 8. `examples`: the tests run the examples as users run them.
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: properties that hold for random input.
-//! 11. `regressions`: faults that reviews found.
-//! 12. `health`: what is wrong with servers. `snapshot`: all locks and queues. `observer`: events of locks.
-//!     `credentials`: passwords that change. `replicas`: replicas that must confirm a lock. `tls`: servers behind TLS,
-//!     with valid and invalid certificates. `own_client`: the server of an existing client.
-//! 13. `sentinel`: servers that Sentinels watch. `cluster`: locks on Redis Clusters.
-//! 14. `tidy`: rules of the repository.
-//! 15. `interop`, a feature: programs of other libraries on the same keys.
+//! 11. `health`: what is wrong with servers. `snapshot`: all locks and queues. `observer`: events of locks. `logged`:
+//!     what is logged. `credentials`: passwords that change. `replicas`: replicas that must confirm a lock. `tls`:
+//!     servers behind TLS, with valid and invalid certificates. `own_client`: the server of an existing client.
+//! 12. `sentinel`: servers that Sentinels watch. `cluster`: locks on Redis Clusters.
+//! 13. `tidy`: rules of the repository.
+//! 14. `interop`, a feature: programs of other libraries on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -64,8 +63,8 @@ mod place;
 mod process;
 mod properties;
 mod queue;
-mod regressions;
 mod replicas;
+mod rig;
 mod rw_lock;
 mod semaphore;
 mod sentinel;
@@ -73,3 +72,4 @@ mod snapshot;
 mod taking_over;
 mod tidy;
 mod tls;
+mod transport;

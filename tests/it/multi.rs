@@ -266,21 +266,6 @@ fn each_key_has_a_fence_that_rises() {
 }
 
 #[test]
-fn a_bounded_wait_ends_and_gives_back_what_it_had() {
-    let server = Server::start();
-    let servers = std::slice::from_ref(&server);
-    let (here, there) = (open(servers), open(servers));
-    let held = there.mutex("z").lock().unwrap();
-    let began = Stopwatch::start();
-    let error = here.multi_lock(["a", "z"]).try_lock_for(Duration::from_millis(200)).unwrap_err();
-    assert!(matches!(&error, Error::Busy { key, .. } if key == "z"), "{error}");
-    let took = began.elapsed();
-    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
-    assert_eq!(locked(&here, ["a", "z"]), [false, true]);
-    drop(held);
-}
-
-#[test]
 fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
     let server = Server::start();
     let servers = std::slice::from_ref(&server);
@@ -406,4 +391,17 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
         assert_eq!(locked(&open(&servers), ["key:3", "key:4", "key:5"]), [false, true, false]);
         drop(held);
     }
+}
+
+/// The attempts for all keys are sent together. If the server is silent, they take the whole node timeout.
+#[test]
+fn a_multi_lock_says_why_the_servers_gave_it_no_key() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_millis(500)).build().unwrap();
+    let accounts = locks.multi_lock(["account:3", "account:7"]);
+    accounts.lock().unwrap().unlock().unwrap();
+    proxy.black_hole();
+    let error = accounts.try_lock().unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("timed out"), "{error}");
 }

@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use redlock_sync::{Error, Event, LockKind, ObservedLock, Observer, Redlock, distributed_lock};
 
+use crate::rig::ms;
 use redlock_tests::eventually;
 
 use crate::place::{InMemory, Place, each_place};
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
+/// An observer that is a function.
+pub(crate) struct Calls<F>(pub(crate) F);
+
+impl<F: Fn(&Event<'_>) + Send + Sync> Observer for Calls<F> {
+    fn event(&self, event: &Event<'_>) {
+        (self.0)(event);
+    }
 }
 
 /// Records the events.
@@ -169,15 +175,10 @@ each_place!(
 /// One of several observers panics. This must not affect the other observers or the lock.
 #[test]
 fn a_panic_of_an_observer_is_caught() {
-    struct Panics;
-    impl Observer for Panics {
-        fn event(&self, _event: &Event<'_>) {
-            panic!("on purpose");
-        }
-    }
     let journal = Arc::new(Journal::default());
     let memory = redlock_sync::testing::Memory::new(1);
-    let settings = Redlock::builder().observer(Panics).observer(Arc::clone(&journal));
+    let settings =
+        Redlock::builder().observer(Calls(|_: &Event<'_>| panic!("on purpose"))).observer(Arc::clone(&journal));
     let locks = memory.build(settings).unwrap();
     let guard = locks.mutex("a").lock().unwrap();
     // A renewal is due after 10 s of the lease of 30 s.

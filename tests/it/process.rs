@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -55,23 +55,32 @@ impl Process {
         self.line()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.process)
     }
 
-    /// Stops the process, and waits until it is stopped. It then reads nothing that arrives later.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.id(), signal).unwrap();
+    }
+
     pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.process.id());
-        eventually("the process is stopped", SOON, || {
-            let text = fs::read_to_string(&stat).unwrap();
-            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        });
+        stop(self.id());
     }
 
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
-        assert_eq!(self.process.wait().unwrap().signal(), Some(9));
+        assert_eq!(self.wait().signal(), Some(9));
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    /// Waits for the end of the process. Returns the lines that were not read yet too.
+    pub(crate) fn end(&mut self) -> (String, ExitStatus) {
+        let rest: Vec<String> = self.lines.iter().collect();
+        (rest.join("\n"), self.wait())
     }
 }
 
@@ -80,6 +89,16 @@ impl Drop for Process {
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// Stops a process, and waits until it is stopped. It then reads nothing that arrives later.
+pub(crate) fn stop(process: Pid) {
+    kill_process(process, Signal::STOP).unwrap();
+    let stat = format!("/proc/{process}/stat");
+    eventually("the process is stopped", SOON, || {
+        let text = fs::read_to_string(&stat).unwrap();
+        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
 }
 
 pub(crate) fn urls(servers: &[Server]) -> Vec<String> {

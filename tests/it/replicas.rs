@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Builder, Error, Event, Mutex, Observer, Redlock, ReentrantMutex, RwLock, Semaphore};
+use redlock_sync::{Builder, Error, Event, Mutex, Redlock, ReentrantMutex, RwLock, Semaphore};
 use redlock_tests::{Server, eventually};
 
 use crate::kinds::{Kind, OfOneKey};
+use crate::observer::Calls;
 
 /// A time that suffices for every step here, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -222,28 +223,22 @@ fn a_user_that_may_not_ask_replicas_is_told() {
     drop(redlock_tests::open(&url).mutex("a").lock().unwrap());
 }
 
-/// The causes in the `NodeDown` events.
-#[derive(Default)]
-struct Outages(std::sync::Mutex<Vec<String>>);
-
-impl Observer for Outages {
-    fn event(&self, event: &Event<'_>) {
-        if let Event::NodeDown { why, .. } = event {
-            self.0.lock().unwrap().push((*why).to_owned());
-        }
-    }
-}
-
 /// While a replica hangs, each refusal of many threads names the replicas. The master does not seem to hang, so locks
 /// that are held can be released.
 #[test]
 fn many_threads_learn_that_a_replica_hangs() {
     let (master, replica) = pair();
-    let outages = Arc::new(Outages::default());
+    let outages = Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let seen = Arc::clone(&outages);
+    let observer = move |event: &Event<'_>| {
+        if let Event::NodeDown { why, .. } = event {
+            seen.lock().unwrap().push((*why).to_owned());
+        }
+    };
     // Four times as long as a `WAIT`.
     let timeout = Duration::from_secs(4);
     let builder = settings(&master).node_timeout(timeout).min_replicas_ack(1);
-    let locks = builder.observer(Arc::clone(&outages)).build().unwrap();
+    let locks = builder.observer(Calls(observer)).build().unwrap();
     let held: Vec<_> = (0..5).map(|n| locks.mutex(format!("held:{n}")).lock().unwrap()).collect();
     replica.stop();
     thread::scope(|scope| {
@@ -259,7 +254,7 @@ fn many_threads_learn_that_a_replica_hangs() {
             guard.unlock().unwrap();
         }
     });
-    assert_eq!(*outages.0.lock().unwrap(), [""; 0]);
+    assert_eq!(*outages.lock().unwrap(), [""; 0]);
     replica.cont();
     locks.mutex("again").lock().unwrap().unlock().unwrap();
 }

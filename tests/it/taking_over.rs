@@ -399,3 +399,18 @@ fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep()
     waiter.join().unwrap().unwrap().unlock().unwrap();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
+
+/// If an id could be adopted as a token, then the guard would lose its lock, although its holder never gave it away.
+#[test]
+fn the_id_of_a_guard_is_no_token() {
+    let server = Server::start();
+    let locks = Redlock::open(server.url()).unwrap();
+    let guard = locks.mutex("order:42").lock().unwrap();
+    let id = guard.id().as_str().to_owned();
+    assert!(matches!(id.parse::<LockToken>(), Err(Error::Config { .. })));
+    let token = guard.into_token().unwrap();
+    assert_ne!(token.as_str(), id);
+    assert_eq!(server.get("order:42"), Some(id));
+    let adopted = locks.mutex("order:42").adopt(&token.as_str().parse().unwrap()).unwrap();
+    adopted.unlock().unwrap();
+}

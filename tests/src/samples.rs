@@ -14,24 +14,7 @@ pub fn stand_in(url: &str) -> String {
     servers.entry(url.to_owned()).or_insert_with(Server::for_sample).url()
 }
 
-macro_rules! pages {
-    ($($name:ident = $copy:literal),+ $(,)?) => {
-        $(
-            #[cfg(doctest)]
-            #[doc = include_str!(concat!(env!("OUT_DIR"), "/", $copy))]
-            mod $name {}
-        )+
-    };
-}
-
-pages! {
-    readme = "README.md",
-    attribute = "docs-attribute.md",
-    compare = "docs-compare.md",
-    faq = "docs-faq.md",
-    guide = "docs-guide.md",
-    queue = "docs-queue.md",
-}
+include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 macro_rules! macros {
     ($($name:ident),+ $(,)?) => {

@@ -156,7 +156,7 @@ fn a_guard_outlives_its_client<K: Kind, P: Place>() {
     assert!(locks_on(&server).is_empty());
 }
 
-fn a_panic_releases<K: Kind, P: Place>() {
+fn fault_29_a_panic_releases<K: Kind, P: Place>() {
     let server = P::one();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
     let panics = {
@@ -180,7 +180,7 @@ each_kind_and_place!(every:
     a_late_release_leaves_the_next_holder_alone,
     a_release_of_a_deleted_key_says_so,
     a_guard_outlives_its_client,
-    a_panic_releases,
+    fault_29_a_panic_releases,
 );
 
 each_kind!(a_release_that_was_done_is_no_loss_though_another_holds_it_since);

@@ -4,12 +4,13 @@
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::Redlock;
-use redlock_tests::{Server, eventually, servers};
+use redlock_sync::{Mutex, Redlock};
+use redlock_tests::{Server, servers};
 
 use super::rig::{SOON, builder, ms, open, patient};
 use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_kind_and_place};
+use crate::rig::until_older;
 
 /// Holds the lock once and returns its fencing token. An extension must not change the token.
 fn token<K: Kind>(locks: &Redlock) -> u64 {
@@ -81,41 +82,38 @@ fn tokens_rise_though_the_only_node_forgets<K: Kind>() {
 }
 
 /// Two of the five nodes lose their data before each hold, and each time two other nodes.
-fn tokens_rise_though_a_minority_forgets<K: Kind>() {
+#[test]
+fn tokens_rise_though_a_minority_forgets() {
     let servers = servers(5);
     let unguarded = || builder(&servers).restart_guard(false).build().unwrap();
     let forget = |round: usize| {
         servers[2 * round % 5].restart();
         servers[(2 * round + 1) % 5].restart();
     };
-    rise(&tokens::<K>(&three(unguarded), 10, forget));
+    rise(&tokens::<Mutex>(&three(unguarded), 10, forget));
 }
 
 /// With the restart guard, the two restarted nodes have no votes for the length of a lease, so the other three decide.
-fn tokens_rise_while_the_restarted_may_not_vote<K: Kind>() {
+#[test]
+fn tokens_rise_while_the_restarted_may_not_vote() {
     let servers = servers(5);
-    eventually("the servers are older than the lease", SOON, || servers.iter().all(|server| uptime(server) >= 3));
+    until_older(&servers, ms(2000));
     let locks = three(|| builder(&servers).node_timeout(ms(300)).lease(ms(1500)).build().unwrap());
     let mut last = 0;
     for round in 0..8 {
         if round % 2 == 1 {
             // If all nodes had just restarted, the first one older than the lease would make the others lose their
             // votes. So the test waits for one old node.
-            eventually("one node is older than the lease", SOON, || uptime(&servers[(round + 3) % 5]) >= 3);
+            until_older(&servers[(round + 3) % 5..][..1], ms(2000));
             servers[round % 5].restart();
             servers[(round + 1) % 5].restart();
         }
-        let guard = K::new(&locks[round % 3], "fenced").try_lock_for(SOON).unwrap();
+        let guard = locks[round % 3].mutex("fenced").try_lock_for(SOON).unwrap();
         let token = guard.fencing_token().unwrap();
         assert!(token > last, "{token} after {last}");
         last = token;
-        K::unlock(guard).unwrap();
+        guard.unlock().unwrap();
     }
-}
-
-/// The uptime in whole seconds.
-fn uptime(server: &Server) -> u64 {
-    server.info("uptime_in_seconds").unwrap().parse().unwrap()
 }
 
 /// Each holder gets the votes of another majority. Counters that are stored on a few nodes only would fail this test.
@@ -166,17 +164,3 @@ each_kind_and_place!(every:
 );
 
 each_kind!(tokens_rise_though_the_only_node_forgets);
-
-mod mutex_only {
-    use redlock_sync::Mutex;
-
-    #[test]
-    fn tokens_rise_though_a_minority_forgets() {
-        super::tokens_rise_though_a_minority_forgets::<Mutex>();
-    }
-
-    #[test]
-    fn tokens_rise_while_the_restarted_may_not_vote() {
-        super::tokens_rise_while_the_restarted_may_not_vote::<Mutex>();
-    }
-}

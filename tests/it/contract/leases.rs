@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Event, LeaseState, LostReason, Mutex, Observer, Redlock};
+use redlock_sync::{Event, LeaseState, LostReason, Mutex, Redlock};
 use redlock_tests::{Proxy, Stopwatch, eventually};
 
 use super::rig::{SOON, brisk, calls, locks_on, ms, short, through, watched};
 use crate::kinds::{Kind, each_kind};
+use crate::observer::Calls;
 use crate::place::{Place, each_kind_and_place};
 
 /// A lease that a busy machine renews in time, and that is short enough for several renewals in one test.
@@ -59,23 +60,6 @@ fn renewal_is_due_at_a_third<K: Kind>() {
     let after = proxy.count("extend");
     thread::sleep(LEASE);
     assert_eq!(proxy.count("extend"), after, "renewed after the release");
-}
-
-fn without_renewal_the_lease_runs_out<K: Kind>() {
-    let (server, proxy) = watched();
-    let start = Stopwatch::start();
-    let guard = K::new(&hasty(&proxy, LEASE), "order:42").renew(false).lock().unwrap();
-    guard.check().unwrap();
-    eventually("the lease runs out", SOON, || guard.check().is_err());
-    assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + SOON);
-    let error = guard.check().unwrap_err();
-    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
-    assert_eq!((guard.state(), guard.remaining()), (LeaseState::Lost(LostReason::Expired), Duration::ZERO));
-    assert!(guard.extend(LEASE).unwrap_err().is_lost());
-    assert!(guard.fencing_token().unwrap_err().is_lost());
-    assert_eq!(proxy.count("extend"), 0);
-    eventually("the key expires", SOON, || server.get("order:42").is_none());
-    assert_eq!(K::unlock(guard).unwrap_err(), error);
 }
 
 /// `check` reports the loss before another client can take the key.
@@ -151,64 +135,20 @@ fn min_hold_adds_nothing_to_a_longer_hold<K: Kind, P: Place>() {
     assert!(locks_on(&server).is_empty());
 }
 
-fn ends_at_max_hold(start: Stopwatch, hold: Duration, proxy: &Proxy, guard: &redlock_sync::Lease) {
-    eventually("the hold ends", SOON, || guard.check().is_err());
-    let took = start.elapsed();
-    assert!(took <= hold + SOON, "{took:?}");
-    assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
-    assert!(took > LEASE, "ended after {took:?}, without a renewal");
-    assert!(proxy.count("extend") > 0);
-}
-
-fn max_hold_ends_renewal<K: Kind>() {
-    let (server, proxy) = watched();
-    let (start, hold) = (Stopwatch::start(), 2 * LEASE);
-    let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_hold(hold).lock().unwrap();
-    ends_at_max_hold(start, hold, &proxy, &guard);
-    eventually("the key ends too", SOON, || server.get("order:42").is_none());
-    assert!(start.elapsed() <= hold + SOON);
-    assert!(K::unlock(guard).unwrap_err().is_lost());
-}
-
-/// `max_hold` also limits the hold of a forgotten guard.
-fn max_hold_bounds_a_forgotten_guard<K: Kind, P: Place>() {
-    let server = P::one();
-    std::mem::forget(K::new(&brisk(&server), "order:42").max_hold(P::LEASE).lock().unwrap());
-    let other = K::new(&brisk(&server), "order:42");
-    let other = thread::spawn(move || {
-        loop {
-            match other.lock() {
-                // The clock in memory can advance by more than a lease during an attempt, if the thread got no
-                // processor. Then the attempt fails.
-                Err(error) if error.is_unavailable() => {}
-                held => return K::unlock(held.unwrap()).unwrap(),
-            }
-        }
-    });
-    server.until("another client takes the lock", || other.is_finished());
-    other.join().unwrap();
-}
-
-/// Counts the confirmed renewals.
-#[derive(Clone, Default)]
-struct Renewed(Arc<AtomicUsize>);
-
-impl Observer for Renewed {
-    fn event(&self, event: &Event<'_>) {
-        self.0.fetch_add(usize::from(matches!(event, Event::Renewed { .. })), Ordering::SeqCst);
-    }
-}
-
 fn max_renewals_ends_renewal<K: Kind>() {
     let (_server, proxy) = watched();
     let start = Instant::now();
-    let renewed = Renewed::default();
-    let settings = short(LEASE).node(proxy.url()).observer(renewed.clone());
+    let renewed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&renewed);
+    let observer = move |event: &Event<'_>| {
+        _ = count.fetch_add(usize::from(matches!(event, Event::Renewed { .. })), Ordering::SeqCst);
+    };
+    let settings = short(LEASE).node(proxy.url()).observer(Calls(observer));
     let guard = K::new(&settings.build().unwrap(), "order:42").max_renewals(2).lock().unwrap();
     eventually("the renewals are used up", SOON, || guard.check().is_err());
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     // On a busy machine, the client may send a renewal again if its reply is late. Only confirmed renewals count.
-    assert_eq!(renewed.0.load(Ordering::SeqCst), 2);
+    assert_eq!(renewed.load(Ordering::SeqCst), 2);
     assert!(start.elapsed() > LEASE + LEASE / 2, "{:?}", start.elapsed());
 }
 
@@ -229,14 +169,11 @@ each_kind_and_place!(every:
     renewal_outlasts_the_lease,
     the_loss_is_told_before_the_key_is_gone,
     extend_lengthens_and_never_shortens,
-    max_hold_bounds_a_forgotten_guard,
 );
 
 each_kind!(
     renewal_is_due_at_a_third,
-    without_renewal_the_lease_runs_out,
     an_extension_stays_through_renewals,
     remaining_goes_down,
-    max_hold_ends_renewal,
     max_renewals_ends_renewal
 );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redlock_sync::Redlock;
 
-use super::rig::{SOON, locks_on, open};
+use super::rig::{locks_on, open};
 use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place};
 
@@ -71,21 +71,4 @@ fn each_mask_of_two<K: Kind, P: Place>() {
     every_mask::<K, P>(2);
 }
 
-/// With an even number of nodes, a foreign token stands on half of them. The attempt fails at once. Once the foreign
-/// tokens are gone, an attempt succeeds.
-fn a_tie_ends_at_once<K: Kind, P: Place>() {
-    for nodes in [2, 4] {
-        let servers = P::start(nodes);
-        let locks = open(&servers);
-        let taken = take::<K, P>(&servers, (1 << (nodes / 2)) - 1);
-        let start = Stopwatch::start();
-        let error = K::new(&locks, KEY).try_lock().err().unwrap();
-        assert!(error.is_busy(), "{error}");
-        assert!(start.elapsed() < AT_ONCE);
-        only_foreign::<K, P>(&servers, &taken);
-        take::<K, P>(&servers, 0);
-        K::unlock(K::new(&locks, KEY).try_lock_for(SOON).unwrap()).unwrap();
-    }
-}
-
-each_kind_and_place!(every: each_mask_of_four, each_mask_of_three, each_mask_of_two, a_tie_ends_at_once,);
+each_kind_and_place!(every: each_mask_of_four, each_mask_of_three, each_mask_of_two);

@@ -2,8 +2,7 @@
 //!
 //! 1. `exclusion`: one holder at a time, by a counter that several processes share.
 //! 2. `masks`: the number of votes that a lock needs. A failed attempt leaves nothing.
-//! 3. `short_lease`: the shortest leases, and invalid lengths. CI also runs these in release mode, without overflow
-//!    checks.
+//! 3. `short_lease`: the shortest leases. CI also runs these in release mode, without overflow checks.
 //! 4. `fences`: fencing tokens rise from holder to holder.
 //! 5. `residue`: thousands of cycles leave no keys, threads or files.
 //! 6. `taking`, `waiting`, `nesting`, `leases`, `endings`, `settings`, `looking`: the public API by topic.

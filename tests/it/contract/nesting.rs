@@ -5,43 +5,18 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, LostReason, ReentrantMutex, ReentrantMutexGuard, Unlocked};
-use redlock_tests::{Proxy, Server};
+use redlock_sync::{Error, LostReason, Mutex, ReentrantMutex, ReentrantMutexGuard, Unlocked};
+use redlock_tests::{Server, Stopwatch, eventually};
 
-use super::rig::{SOON, brisk, calls, locks_on, ms, open, through, watched};
+use super::rig::{SOON, brisk, locks_on, ms, open};
+use crate::handover::rig::{self, Rig, SLACK};
+use crate::kinds::{Kind, each_kind};
 use crate::place::{Place, each_place};
-
-fn nested() -> (Server, Proxy, ReentrantMutex) {
-    let (server, proxy) = watched();
-    let lock = through(&proxy).reentrant_mutex("order:42");
-    (server, proxy, lock)
-}
 
 fn unwatched<P: Place>() -> (P, ReentrantMutex) {
     let server = P::one();
     let lock = open(std::slice::from_ref(&server)).reentrant_mutex("order:42");
     (server, lock)
-}
-
-#[test]
-fn nested_locks_cost_no_io() {
-    let (server, proxy, lock) = nested();
-    let outer = lock.lock().unwrap();
-    outer.fencing_token().unwrap();
-    let before = calls(&proxy);
-    let guards = [lock.lock(), lock.try_lock(), lock.try_lock_for(ms(1)), lock.clone().lock()].map(Result::unwrap);
-    for guard in &guards {
-        guard.check().unwrap();
-        assert_eq!((guard.id(), guard.key()), (outer.id(), "order:42"));
-        assert_eq!(guard.fencing_token().unwrap(), outer.fencing_token().unwrap());
-    }
-    for guard in guards {
-        assert_eq!(guard.unlock().unwrap(), Unlocked::StillHeld);
-    }
-    assert_eq!(calls(&proxy), before, "{:?}", proxy.seen());
-    assert_eq!(outer.unlock().unwrap(), Unlocked::Released);
-    assert!(locks_on(&server).is_empty());
-    assert_eq!(proxy.count("release"), 1);
 }
 
 fn guards_may_go_in_any_order<P: Place>() {
@@ -171,45 +146,54 @@ fn a_nested_hold_shortens_nothing<P: Place>() {
     assert!(server.pttl("order:42").unwrap() > Duration::from_secs(15));
 }
 
-/// If a thread would wait for itself, `lock` returns `WouldDeadlock`, and the calls with a time limit return `Busy` at
-/// once.
-#[test]
-fn a_thread_does_not_wait_for_itself() {
-    let (_server, proxy, reentrant) = nested();
-    let locks = through(&proxy);
-    let plain = locks.mutex("order:42");
-    let held = plain.lock().unwrap();
-    let before = calls(&proxy);
-    let would = |error: Error| assert!(matches!(error, Error::WouldDeadlock { .. }), "{error}");
-    would(plain.lock().unwrap_err());
-    would(locks.reentrant_mutex("order:42").lock().unwrap_err());
-    assert!(plain.try_lock().unwrap_err().is_busy());
-    assert!(plain.try_lock_for(SOON).unwrap_err().is_busy());
-    assert!(locks.reentrant_mutex("order:42").try_lock_for(SOON).unwrap_err().is_busy());
-    assert_eq!(calls(&proxy), before);
-    held.check().unwrap();
-    held.unlock().unwrap();
-    let held = reentrant.lock().unwrap();
-    held.check().unwrap();
-    held.unlock().unwrap();
-    let held = locks.reentrant_mutex("order:42").lock().unwrap();
-    would(plain.lock().unwrap_err());
-    assert!(plain.try_lock_for(SOON).unwrap_err().is_busy());
-    held.check().unwrap();
+/// Three holds of this thread that each end in less than a second.
+fn ends_by_itself(lock: Mutex) -> [Mutex; 3] {
+    [lock.clone().renew(false), lock.clone().max_renewals(0), lock.lease(ms(5000)).max_hold(ms(900))]
 }
 
-/// After `into_send`, the thread no longer counts as the holder, so it can wait until another thread releases the lock.
-fn a_sendable_guard_is_not_this_threads<P: Place>() {
-    let server = P::one();
-    let plain = open(std::slice::from_ref(&server)).mutex("order:42");
-    let sent = plain.lock().unwrap().into_send();
-    let other = thread::spawn(move || {
-        sent.check().unwrap();
-        sent.unlock().unwrap();
-    });
-    plain.lock().unwrap().unlock().unwrap();
-    other.join().unwrap();
+fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
+    let rig = Rig::start(1);
+    let locks = rig::brisk(&rig.urls(), ms(900));
+    for own in ends_by_itself(locks.mutex("order:42")) {
+        let start = Stopwatch::start();
+        let held = own.lock().unwrap();
+        let wanted = K::new(&locks, "order:42");
+        // This limit is too short, because it ends before the hold does.
+        match wanted.try_lock_for(ms(50)).err() {
+            Some(Error::Busy { by_this_thread: true, expires_in: Some(left), .. }) => assert!(left <= ms(900)),
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < ms(900), "the call did not fail at once");
+        let guard = wanted.try_lock_for(ms(5000)).unwrap();
+        assert!(start.elapsed() < ms(900) + SLACK, "{:?}", start.elapsed());
+        assert!(held.check().is_err_and(|error| error.is_lost()));
+        guard.check().unwrap();
+        K::unlock(guard).unwrap();
+        assert!(held.unlock().unwrap_err().is_lost());
+        let held = own.lock().unwrap();
+        K::unlock(wanted.lock().unwrap()).unwrap();
+        assert!(held.unlock().is_err_and(|error| error.is_lost()));
+    }
 }
+
+/// The outer code believes that it holds the lock. So the mutex reports the loss, not that the thread would wait for
+/// itself.
+#[test]
+fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
+    let rig = Rig::start(1);
+    let locks = rig::brisk(&rig.urls(), ms(900));
+    let outer = locks.reentrant_mutex("order:42").lock().unwrap();
+    assert!(rig.servers[0].del("order:42"));
+    eventually("the loss is noticed", SOON, || outer.check().is_err());
+    let wanted = locks.mutex("order:42");
+    for outcome in [wanted.lock(), wanted.try_lock(), wanted.try_lock_for(ms(50))] {
+        assert!(outcome.err().is_some_and(|error| error.is_lost()));
+    }
+    assert!(outer.unlock().unwrap_err().is_lost());
+    wanted.lock().unwrap().unlock().unwrap();
+}
+
+each_kind!(a_thread_waits_for_its_own_hold_to_end);
 
 each_place!(
     the_longest_min_hold_of_a_nest_counts,
@@ -218,5 +202,4 @@ each_place!(
     another_thread_does_not_nest,
     a_lost_lock_is_not_entered_until_the_outer_guards_are_gone,
     a_nested_hold_shortens_nothing,
-    a_sendable_guard_is_not_this_threads,
 );

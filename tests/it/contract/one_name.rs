@@ -1,12 +1,17 @@
 //! Two kinds of lock with the same name: the second one is refused, and the first one is unchanged.
 
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, MutexGuard, Redlock, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit};
+use redlock_sync::{
+    Error, Lease, MutexGuard, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit,
+};
 
-use redlock_tests::Stopwatch;
+use redlock_tests::{Act, Proxy, Server, Stopwatch};
 
-use super::rig::open;
+use super::rig::{SOON, open};
+use crate::handover::rig::for_sizes;
 use crate::place::{Place, each_place};
 
 const KEY: &str = "order:42";
@@ -14,12 +19,19 @@ const KEY: &str = "order:42";
 const LONGER: Duration = Duration::from_secs(60);
 
 /// Each kind, and a name for the type of its key. Both sides of a read-write lock share a key.
-const KINDS: [(&str, &str); 5] =
-    [("mutex", "string"), ("permit", "permits"), ("reader", "holders"), ("writer", "holders"), ("latch", "arrivals")];
+const KINDS: [(&str, &str); 6] = [
+    ("mutex", "string"),
+    ("reentrant", "string"),
+    ("permit", "permits"),
+    ("reader", "holders"),
+    ("writer", "holders"),
+    ("latch", "arrivals"),
+];
 
 /// A lock of any kind, or an arrival at a latch.
 enum Held {
     Mutex(MutexGuard),
+    Reentrant(ReentrantMutexGuard),
     Permit(SemaphorePermit),
     Reader(RwLockReadGuard),
     Writer(RwLockWriteGuard),
@@ -30,6 +42,7 @@ impl Held {
     fn take(locks: &Redlock, kind: &str) -> Result<Held, Error> {
         match kind {
             "mutex" => locks.mutex(KEY).lock().map(Held::Mutex),
+            "reentrant" => locks.reentrant_mutex(KEY).lock().map(Held::Reentrant),
             "permit" => locks.semaphore(KEY, 2).acquire().map(Held::Permit),
             "reader" => locks.rw_lock(KEY).read().map(Held::Reader),
             "writer" => locks.rw_lock(KEY).write().map(Held::Writer),
@@ -44,6 +57,7 @@ impl Held {
     fn try_take(locks: &Redlock, kind: &str) -> Result<(), Error> {
         match kind {
             "mutex" => locks.mutex(KEY).try_lock().map(drop),
+            "reentrant" => locks.reentrant_mutex(KEY).try_lock().map(drop),
             "permit" => locks.semaphore(KEY, 2).try_acquire().map(drop),
             "reader" => locks.rw_lock(KEY).try_read().map(drop),
             "writer" => locks.rw_lock(KEY).try_write().map(drop),
@@ -54,6 +68,7 @@ impl Held {
     fn take_for(locks: &Redlock, kind: &str, wait: Duration) -> Result<(), Error> {
         match kind {
             "mutex" => locks.mutex(KEY).try_lock_for(wait).map(drop),
+            "reentrant" => locks.reentrant_mutex(KEY).try_lock_for(wait).map(drop),
             "permit" => locks.semaphore(KEY, 2).try_acquire_for(wait).map(drop),
             "reader" => locks.rw_lock(KEY).try_read_for(wait).map(drop),
             "writer" => locks.rw_lock(KEY).try_write_for(wait).map(drop),
@@ -64,6 +79,7 @@ impl Held {
     fn look(locks: &Redlock, kind: &str) -> Result<(), Error> {
         match kind {
             "mutex" => locks.mutex(KEY).inspect().map(drop),
+            "reentrant" => locks.reentrant_mutex(KEY).inspect().map(drop),
             "permit" => locks.semaphore(KEY, 2).inspect().map(drop),
             "reader" => locks.rw_lock(KEY).inspect().map(drop),
             "writer" => locks.rw_lock(KEY).is_locked_exclusive().map(drop),
@@ -75,6 +91,7 @@ impl Held {
     fn lasts(&self) -> Result<(), Error> {
         let lease: &Lease = match self {
             Held::Mutex(guard) => guard,
+            Held::Reentrant(guard) => guard,
             Held::Permit(permit) => permit,
             Held::Reader(guard) => guard,
             Held::Writer(guard) => guard,
@@ -86,6 +103,7 @@ impl Held {
     fn end(self) -> Result<(), Error> {
         match self {
             Held::Mutex(guard) => guard.unlock(),
+            Held::Reentrant(guard) => guard.unlock().map(drop),
             Held::Permit(permit) => permit.release(),
             Held::Reader(guard) => guard.unlock().map(drop),
             Held::Writer(guard) => guard.unlock().map(drop),
@@ -147,3 +165,58 @@ fn kinds_of_one_name_refuse_each_other_in_one_client<P: Place>() {
 }
 
 each_place!(kinds_of_one_name_refuse_each_other, kinds_of_one_name_refuse_each_other_in_one_client);
+
+/// Takes a lock, and returns a closure that releases it.
+type Take = fn(&Redlock) -> Box<dyn FnOnce()>;
+
+/// The hold keeps its place in the queue of this process, so the thread would wait for itself there.
+#[test]
+fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
+    let holds: [Take; 3] = [
+        |locks| {
+            let held = locks.mutex(KEY).lock().unwrap();
+            Box::new(|| held.unlock().unwrap())
+        },
+        |locks| {
+            let held = locks.reentrant_mutex(KEY).lock().unwrap();
+            Box::new(|| _ = held.unlock().unwrap())
+        },
+        |locks| {
+            let held = locks.rw_lock(KEY).write().unwrap();
+            Box::new(|| _ = held.unlock().unwrap())
+        },
+    ];
+    for_sizes(&[1, 3], |rig| {
+        let many = if rig.servers.len() == 1 { 2 } else { 1 };
+        for hold in holds {
+            let (locks, (tell, told)) = (rig.client(), mpsc::channel());
+            thread::spawn(move || {
+                let release = hold(&locks);
+                let permits = locks.semaphore(KEY, 2);
+                let taken = [permits.acquire(), permits.try_acquire_for(SOON * 2), permits.acquire_many(many)];
+                release();
+                tell.send((taken.map(Result::err), permits.acquire().and_then(SemaphorePermit::release))).unwrap();
+            });
+            let (errors, later) = told.recv_timeout(SOON).expect("the thread does not wait for itself");
+            assert!(errors.iter().all(|error| matches!(error, Some(Error::WrongType { .. }))), "{errors:?}");
+            later.unwrap();
+        }
+    });
+}
+
+/// The wait must not fail while the server does not answer, because the lock of the other kind may be released
+/// meanwhile.
+#[test]
+fn a_wait_behind_a_lock_of_another_kind_goes_on_while_the_server_does_not_answer() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = redlock_tests::open(proxy.url());
+    let held = locks.mutex(KEY).lock().unwrap();
+    let away = proxy.on("acquire", Act::Error("LOADING the server is away".into()));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| locks.rw_lock(KEY).try_write_for(SOON).map(redlock_sync::RwLockWriteGuard::unlock));
+        away.wait_hit(SOON);
+        held.unlock().unwrap();
+        waiter.join().unwrap().unwrap().unwrap();
+    });
+}

@@ -1,8 +1,6 @@
 //! Ten thousand cycles must leave no more keys, threads or files than the first hundred. The cycles run in a separate
 //! process, so that nothing else changes its threads and files.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +8,7 @@ use std::time::Duration;
 use redlock_tests::{Act, Proxy, Server, eventually, poll, rounds};
 
 use super::rig::{SOON, locks_on, watched};
+use crate::process::Process;
 
 /// The process's report after each part.
 #[derive(Debug)]
@@ -23,46 +22,19 @@ struct Report {
     cut: usize,
 }
 
-struct Agent {
-    process: Child,
-    say: ChildStdin,
-    hear: BufReader<ChildStdout>,
-}
-
-impl Agent {
-    fn start(server: &Server, proxy: &Proxy) -> Agent {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
-        command.args(["cycles", &server.url(), &proxy.url(), &CYCLES.to_string()]);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (say, hear) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
-        Agent { process, say, hear }
-    }
-
-    /// Reads the next report. Meanwhile it cuts connections in every way.
-    fn report(&mut self, proxy: &Proxy) -> Report {
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let cutter = scope.spawn(|| cut(proxy, &done));
-            let mut line = String::new();
-            self.hear.read_line(&mut line).unwrap();
-            done.store(true, Ordering::Relaxed);
-            let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
-            let [threads, files, released, busy, failed] = numbers[..] else { panic!("the agent said `{line}`") };
-            let [threads, files] = [threads, files].map(|n| usize::try_from(n).unwrap());
-            Report { threads, files, released, busy, failed, cut: cutter.join().unwrap() }
-        })
-    }
-
-    fn go_on(&mut self) {
-        self.say.write_all(b"go on\n").unwrap();
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
+/// Reads the process's next report. Meanwhile it cuts connections in every way.
+fn report(agent: &Process, proxy: &Proxy) -> Report {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let cutter = scope.spawn(|| cut(proxy, &done));
+        let line = agent.lines.recv();
+        done.store(true, Ordering::Relaxed);
+        let line = line.expect("the agent reports");
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [threads, files, released, busy, failed] = numbers[..] else { panic!("the agent said `{line}`") };
+        let [threads, files] = [threads, files].map(|n| usize::try_from(n).unwrap());
+        Report { threads, files, released, busy, failed, cut: cutter.join().unwrap() }
+    })
 }
 
 /// Cuts connections between, before, after and within commands, twice in a row because the library repeats a call once.
@@ -103,11 +75,11 @@ const CYCLES: u64 = rounds(10_000);
 #[test]
 fn many_cycles_leave_nothing_behind() {
     let (server, proxy) = watched();
-    let mut agent = Agent::start(&server, &proxy);
+    let mut agent = Process::start(&["cycles"], &[server.url(), proxy.url(), CYCLES.to_string()]);
     let mut next = || {
-        let report = agent.report(&proxy);
+        let report = report(&agent, &proxy);
         no_lock_is_left(&server);
-        agent.go_on();
+        agent.tell("go on");
         report
     };
     let (before, first, last, after) = (next(), next(), next(), next());
@@ -120,5 +92,5 @@ fn many_cycles_leave_nothing_behind() {
     assert!(first.files <= before.files + KEPT, "{before:?}, {first:?}");
     assert!(last.files <= before.files + KEPT, "files are left: {first:?}, {last:?}");
     assert_eq!((after.threads, after.files), (before.threads, before.files), "threads or files are left");
-    assert!(agent.process.wait().unwrap().success());
+    assert!(agent.wait().success());
 }

@@ -6,13 +6,10 @@ use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Proxy, Server};
 
 use crate::place::Place;
+pub(super) use crate::rig::ms;
 
 /// A time that suffices for every step here, even on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);
-
-pub(super) const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// The URLs of the servers, in order.
 pub(super) fn urls(servers: &[Server]) -> Vec<String> {

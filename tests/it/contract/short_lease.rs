@@ -1,12 +1,12 @@
-//! The shortest leases, and lengths that must be refused. CI also runs these tests in release mode, where overflowing
-//! arithmetic wraps: `cargo test --release --test it contract::short_lease`.
+//! The shortest leases. CI also runs this test in release mode, where overflowing arithmetic wraps: `cargo test --release
+//! --test it contract::short_lease`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Builder, Error, Redlock, Retry};
+use redlock_sync::{Redlock, Retry};
 use redlock_tests::{Server, eventually, servers};
 
 use super::rig::{SOON, ms, urls};
@@ -81,61 +81,4 @@ fn a_paused_node_never_makes_two_holders() {
     for pair in holds.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "the lock had two holders: {:?} and {:?}", pair[0], pair[1]);
     }
-}
-
-fn refused(what: &str, builder: Builder) {
-    match builder.build() {
-        Err(Error::Config { message, .. }) => assert!(!message.is_empty()),
-        other => panic!("{what}: {other:?}"),
-    }
-}
-
-fn at(lease: Duration) -> Builder {
-    Redlock::builder().node("redis://127.0.0.1/").lease(lease)
-}
-
-#[test]
-fn a_lease_that_cannot_be_valid_is_refused_by_build() {
-    for lease in [Duration::ZERO, Duration::from_nanos(1), ms(9), ms(24 * 60 * 60 * 1000 + 1)] {
-        refused("out of bounds", at(lease).node_timeout(ms(1)));
-    }
-    for lease in [Duration::MAX, ms(u64::MAX), Duration::from_secs(u64::MAX / 1000 + 1), Duration::from_secs(u64::MAX)]
-    {
-        refused("more milliseconds than there are", at(lease));
-    }
-    refused("the default node timeout is longer", at(ms(100)));
-    refused("nothing is left of it: 100 - 3 - 87 - 10", at(ms(100)).node_timeout(ms(87)));
-    assert!(at(ms(100)).node_timeout(ms(86)).build().is_ok());
-    refused("a node timeout without end", at(ms(100)).node_timeout(Duration::MAX));
-}
-
-#[test]
-fn a_lease_that_cannot_be_valid_is_refused_by_the_handle() {
-    let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
-    let refused = |error: Error| assert!(matches!(error, Error::Config { .. }), "{error}");
-    for lease in [Duration::ZERO, ms(9), ms(100), ms(86_400_001), Duration::from_secs(u64::MAX), Duration::MAX] {
-        refused(locks.mutex("a").lease(lease).try_lock().unwrap_err());
-        refused(locks.reentrant_mutex("a").lease(lease).try_lock().unwrap_err());
-    }
-    for hold in [Duration::ZERO, ms(9), ms(100)] {
-        refused(locks.mutex("a").max_hold(hold).try_lock().unwrap_err());
-    }
-    refused(locks.mutex("a").min_hold(Duration::MAX).try_lock().unwrap_err());
-}
-
-#[test]
-fn times_without_end_do_no_harm() {
-    let server = Server::start();
-    let settings = Redlock::builder().node(server.url()).node_timeout(ms(2000));
-    let locks = settings.unavailable_after(Duration::MAX).build().unwrap();
-    let guard = locks.mutex("a").max_hold(Duration::MAX).try_lock_for(Duration::MAX).unwrap();
-    assert!(guard.remaining() <= Duration::from_secs(30));
-    for lease in [Duration::ZERO, ms(100), Duration::from_secs(u64::MAX), Duration::MAX] {
-        assert!(matches!(guard.extend(lease), Err(Error::Config { .. })), "{lease:?}");
-    }
-    guard.check().unwrap();
-    let slow = locks.mutex("a").retry(Retry::growing(ms(1), Duration::MAX));
-    let error = thread::scope(|scope| scope.spawn(|| slow.try_lock_for(ms(50)).unwrap_err()).join()).unwrap();
-    assert!(error.is_busy());
-    guard.unlock().unwrap();
 }

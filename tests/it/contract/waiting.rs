@@ -1,8 +1,6 @@
 //! Threads of one process that want the same lock share one wait on the server, and get the lock in order.
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -13,18 +11,19 @@ use redlock_tests::eventually;
 use super::rig::{SOON, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
 use crate::place::Place;
+use crate::rig::{this_thread, until_asleep};
 
 /// Starts a thread that waits for the lock and then records its number. Returns once the thread waits in the queue.
 fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
     let order = Arc::clone(order);
     let (tell, told) = mpsc::channel();
     let thread = thread::spawn(move || {
-        tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+        tell.send(this_thread()).unwrap();
         let guard = lock.lock().unwrap();
         order.lock().unwrap().push(number);
         K::unlock(guard).unwrap();
     });
-    asleep(&told.recv().unwrap());
+    until_asleep(&told.recv().unwrap());
     thread
 }
 
@@ -32,19 +31,6 @@ fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
         thread.join().unwrap();
     }
-}
-
-/// Waits until the thread was seen asleep eight times in a row. It then waits in the queue, because it does no I/O
-/// before that.
-fn asleep(thread: &Path) {
-    let stat = Path::new("/proc").join(thread).join("stat");
-    let mut calm = 0;
-    eventually("the thread waits in the queue", SOON, || {
-        let text = fs::read_to_string(&stat).unwrap();
-        let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
-        calm = if sleeps { calm + 1 } else { 0 };
-        calm >= 8
-    });
 }
 
 fn threads_are_served_in_the_order_of_arrival<K: Kind>() {

@@ -184,12 +184,14 @@ fn kind_01_a_release_is_repeated() {
     });
 }
 
-/// This test covers all kinds in `KINDS`. Permits, readers and latches have further cases in their own files.
+/// This test covers all kinds in `KINDS`, and a release that keeps a permit for its minimum hold. Downgrades and latches
+/// have further cases in their own files.
 #[test]
 fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
     let server = Server::start();
     let locks = redlock_tests::patient().node(server.url()).unavailable_after(Duration::ZERO).build().unwrap();
     let held = all(&locks);
+    let kept = locks.semaphore("kept", 2).min_hold(SOON / 2).acquire().unwrap();
     server.fill();
     for (kind, take) in KINDS {
         assert!(take(&locks, "another").err().unwrap().is_unavailable(), "{kind}");
@@ -198,6 +200,7 @@ fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
         lease.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
     }
     end(held, true);
+    kept.release().unwrap();
     assert!(KINDS.iter().all(|(kind, _)| server.pttl(kind).is_none()));
     server.unfill();
     drop(all(&locks));
@@ -247,6 +250,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
                 assert_eq!(waiting.join().unwrap(), Err(Error::Closed), "{kind}");
             }
             assert_eq!(latch.join().unwrap(), Err(Error::Closed));
+            eventually("no wait is left", SOON, || waits() == 0);
         });
         assert!(held.iter().all(|(_, lease)| lease.check().unwrap_err().is_lost()));
         assert!(blocked.iter().all(|(_, held)| held.iter().all(|lease| lease.check().is_ok())));

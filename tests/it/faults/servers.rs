@@ -11,14 +11,18 @@
 //! 8. `permissions`: users without some permissions that a lock needs (21). `needs`: the permissions that each kind
 //!    needs.
 //! 9. `journal`: the log messages about nodes that fail.
+//! 10. `passing`: a server that has served a client refuses it for a while. `trickle`: a server that sends its replies
+//!     one byte at a time.
 
 mod clocks;
 mod down;
 mod journal;
 mod modes;
 mod needs;
+mod passing;
 mod paused;
 mod permissions;
 mod refusals;
 mod restarts;
 mod traffic;
+mod trickle;

@@ -20,7 +20,7 @@ fn closes_all(rig: &Rig, connections: u32) {
     let other = rig.client();
     let theirs = other.mutex(KEY).lock().unwrap();
     rig.servers.iter().for_each(|server| server.set("foreign", "stranger"));
-    let locks = settings(&rig.urls()).connections(connections).build().unwrap();
+    let locks = settings(rig.urls()).connections(connections).build().unwrap();
     let guard = locks.mutex("held").lock().unwrap().into_send();
     let (tell, told) = mpsc::channel();
     guard.on_lost(move |error| tell.send(error.lost_reason()).unwrap());
@@ -78,7 +78,7 @@ fn close_ends_waits_that_poll_too() {
 #[test]
 fn close_releases_what_an_attempt_under_way_leaves() {
     let rig = Rig::start(1);
-    let locks = settings(&rig.proxy_urls()).node_timeout(ms(500)).build().unwrap();
+    let locks = settings(rig.proxy_urls()).node_timeout(ms(500)).build().unwrap();
     warm(&locks);
     let proxy = &rig.proxies[0];
     let executed = proxy.on("acquire", Act::HoldReply);
@@ -137,7 +137,7 @@ fn close_waits_for_the_release_of_a_lock_that_was_acquired_meanwhile() {
     cancelled.cancel();
     for end in ends {
         let rig = Rig::start(1);
-        let locks = settings(&rig.proxy_urls()).node_timeout(SOON / 3).build().unwrap();
+        let locks = settings(rig.proxy_urls()).node_timeout(SOON / 3).build().unwrap();
         warm(&locks);
         let acquire = rig.proxies[0].on("acquire", Act::HoldReply);
         let release = rig.proxies[0].on("release", Act::Hold);
@@ -354,7 +354,7 @@ fn a_server_that_is_known_to_hang_has_the_releases_of_a_close() {
 #[test]
 fn a_server_that_is_away_holds_up_no_shutdown() {
     let rig = Rig::start(3);
-    let locks = settings(&rig.proxy_urls()).build().unwrap();
+    let locks = settings(rig.proxy_urls()).build().unwrap();
     let guard = locks.mutex(KEY).lease(SOON * 2).lock().unwrap();
     eventually("all servers have the key", SOON, || rig.holding(KEY) == 3);
     rig.proxies[2].refuse();

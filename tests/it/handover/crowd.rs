@@ -68,7 +68,7 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
     let crowd = Crowd::default();
     thread::scope(|scope| {
         for _ in 0..clients {
-            let locks = settings(&rig.urls()).build().unwrap();
+            let locks = settings(rig.urls()).build().unwrap();
             for i in 0..threads {
                 let (crowd, is_enough) = (&crowd, &is_enough);
                 // Every third thread has other settings, so another thread cannot hand its lease to it.

@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Mutex, MutexGuard, Redlock};
-use redlock_tests::{Stopwatch, eventually};
+use redis::cmd;
+use redlock_sync::{Error, Mutex, MutexGuard, Redlock, Retry};
+use redlock_tests::{Act, Stopwatch, Took, eventually};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, timed};
 
@@ -144,7 +145,7 @@ type Call = fn(&Mutex) -> Result<MutexGuard, Error>;
 fn waited_for_by_the_dead(rig: &Rig, key: &str) {
     let held = rig.client().mutex(key).lock().unwrap();
     for server in &rig.servers {
-        server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:waits")).arg(1).arg("redlock-sync:0/1 1f"));
+        server.ask::<()>(cmd("ZADD").arg(format!("{{{key}}}:waits")).arg(1).arg("redlock-sync:0/1 1f"));
     }
     held.unlock().unwrap();
     assert_eq!(rig.holding(key), 0, "the lock was granted to a dead wait");
@@ -158,7 +159,7 @@ fn a_release_finds_the_living_wait_behind_many_dead_ones() {
     let queue = format!("{{{KEY}}}:waits");
     for dead in 1..=200 {
         let wait = format!("redlock-sync:0/{dead} 1f");
-        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(dead).arg(wait));
+        rig.servers[0].ask::<()>(cmd("ZADD").arg(&queue).arg(dead).arg(wait));
     }
     thread::scope(|scope| {
         let waiter = scope.spawn(|| rig.client().mutex(KEY).try_lock_for(SOON).unwrap().id().clone());
@@ -287,4 +288,144 @@ fn granted_late(lease: Duration, wait: Duration, set: fn(Mutex) -> Mutex, seen: 
         thread::sleep(wait);
         held.unlock().unwrap();
     });
+}
+
+/// A failover to a replica without the last writes can bring back waits that have ended, although their clients still
+/// run.
+#[test]
+fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
+    let rig = Rig::start(1);
+    let (server, [holder, waits]) = (&rig.servers[0], [rig.client(), rig.client()]);
+    let (k, queue) = (waits.mutex("k"), "{k}:waits");
+    // The client also waits for another lock, so its channel stays subscribed.
+    let other = holder.mutex("other").lock().unwrap();
+    thread::scope(|scope| {
+        let listens = scope.spawn(|| waits.mutex("other").lock().unwrap().unlock());
+        eventually("the wait is in the queue", SOON, || server.ask(cmd("EXISTS").arg("{other}:waits")));
+        for fenced in [false, true] {
+            let held = holder.mutex("k").lock().unwrap();
+            let over = scope.spawn(|| k.lock().unwrap().unlock());
+            let mut left: Vec<String> = Vec::new();
+            eventually("the wait is in the queue", SOON, || {
+                left = server.ask(cmd("ZRANGE").arg(queue).arg(0).arg(-1));
+                !left.is_empty()
+            });
+            held.unlock().unwrap();
+            over.join().unwrap().unwrap();
+            let channel = left[0].split('/').next().unwrap();
+            let held = holder.mutex("k").fenced(fenced).lock().unwrap();
+            for (i, wait) in [left[0].clone(), format!("{channel}/0"), format!("{channel}/1000000")].iter().enumerate()
+            {
+                server.ask::<usize>(cmd("ZADD").arg(queue).arg(i).arg(wait));
+            }
+            held.unlock().unwrap();
+            rig.client().mutex("k").try_lock_for(ms(5000)).expect("an ended wait got the lock").unlock().unwrap();
+        }
+        other.unlock().unwrap();
+        listens.join().unwrap().unwrap();
+    });
+}
+
+/// No other thread of the client waits, so none reads the notification. When the server answers again, the client
+/// removes the wait and gives the grant back.
+#[test]
+fn what_a_wait_was_granted_when_it_ended_is_given_back() {
+    let rig = Rig::start(1);
+    let (server, proxy) = (&rig.servers[0], &rig.proxies[0]);
+    let held = redlock_tests::open(server.url()).mutex(KEY).lock().unwrap();
+    let locks = redlock_tests::open(proxy.url());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_secs(3)).map(drop));
+        let queued = || server.ask::<i64>(cmd("ZCOUNT").arg("{order:42}:waits").arg(1).arg("+inf")) == 1;
+        eventually("the wait is in the queue", SOON, queued);
+        let last = proxy.on_each("acquire", Act::BlackHole);
+        let leave = proxy.on_each("release", Act::BlackHole);
+        eventually("the last attempt is sent", SOON, || last.hits() > 0);
+        held.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap_err().is_unavailable());
+        // The client removes the wait in the background.
+        eventually("the call that removes the wait is sent", SOON, || leave.hits() > 0);
+        let holder = server.get(KEY);
+        assert!(holder.as_ref().is_some_and(|token| token.contains(":granted:")), "{holder:?}");
+        // The calls that the proxy swallowed are never delivered.
+        proxy.drop_connections();
+        proxy.heal();
+    });
+    let start = Stopwatch::start();
+    let guard = redlock_tests::open(server.url()).mutex(KEY).try_lock_for(SOON).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "after {:?}", start.elapsed());
+    guard.unlock().unwrap();
+}
+
+/// A wait got the grant but does not take it, and the key is deleted by hand. The next holder must be the only one.
+#[test]
+fn a_grant_whose_key_was_deleted_is_void() {
+    for is_watched_by_fences in [false, true] {
+        let rig = Rig::start(1);
+        let held = rig.client().mutex(KEY).lock().unwrap();
+        // This client only subscribes to its channel.
+        let mut idle = rig.servers[0].client();
+        cmd("SUBSCRIBE").arg("redlock-sync:1").exec(&mut idle).unwrap();
+        rig.servers[0].ask::<()>(cmd("ZADD").arg("{order:42}:waits").arg(1).arg("redlock-sync:1/1 1f"));
+        held.unlock().unwrap();
+        assert_eq!(rig.holding(KEY), 1, "the release did not grant");
+        assert!(rig.servers[0].del(KEY));
+        let client = rig.client();
+        if is_watched_by_fences {
+            client.mutex("other").lock().unwrap().fencing_token().unwrap();
+        }
+        let mine = client.mutex(KEY).lock().unwrap();
+        mine.check().unwrap();
+        let second = rig.client().mutex(KEY).try_lock_for(ms(2000));
+        let both = second.is_ok() && mine.check().is_ok() && second.as_ref().unwrap().check().is_ok();
+        assert!(!both, "the lock has two holders");
+    }
+}
+
+/// A waiter gets the lock when the holder's minimum hold ends.
+#[test]
+fn the_end_of_a_minimum_hold_is_told() {
+    for_sizes(&[1, 3], |rig| {
+        let held = rig.client().mutex(KEY).min_hold(ms(600)).lock().unwrap();
+        let lock = rig.client().mutex(KEY);
+        thread::scope(|scope| {
+            let start = Stopwatch::start();
+            let waiter = scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                let took = start.elapsed();
+                guard.unlock().unwrap();
+                took
+            });
+            rig.until_blocked(0, 1);
+            held.unlock().unwrap();
+            let took = waiter.join().unwrap();
+            assert!(took < ms(1600), "N = {}: got the lock after {took:?}", rig.servers.len());
+        });
+    });
+}
+
+/// These waits are shorter than the interval in which an idle server looks for timeouts.
+#[test]
+fn short_waits_are_short() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    // The median is compared, because a busy machine makes some waits long.
+    let median = |work: &dyn Fn()| {
+        let mut times: Vec<_> = (0..21).map(|_| timed(work).1).collect();
+        times.sort_unstable_by_key(Took::by_clock);
+        times[10]
+    };
+    let deadline = median(&|| drop(locks.mutex(KEY).try_lock_for(ms(10))));
+    let steady = Retry::every(ms(2)).max_attempts(5);
+    let counted = median(&|| drop(locks.mutex(KEY).retry(steady.clone()).lock()));
+    held.unlock().unwrap();
+    // A foreign program that holds the lock for 10 ms and notifies no wait.
+    let foreign = median(&|| {
+        let mut set = cmd("SET");
+        rig.servers[0].ask::<()>(set.arg(KEY).arg("foreign").arg("PX").arg(10));
+        locks.mutex(KEY).retry(Retry::every(ms(2))).lock().unwrap().unlock().unwrap();
+    });
+    let all = [deadline, counted, foreign];
+    assert!(all.iter().all(|took| *took < ms(40)), "10 ms each, but {all:?}");
 }

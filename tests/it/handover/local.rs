@@ -72,7 +72,7 @@ fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
     for_sizes(&[1, 3], |rig| {
         // At times the holder asks the servers whether other processes wait. It releases the lock if they do not answer
         // within a quarter of the node timeout, so that is long here.
-        let locks = settings(&rig.proxy_urls()).node_timeout(SOON / 2).build().unwrap();
+        let locks = settings(rig.proxy_urls()).node_timeout(SOON / 2).build().unwrap();
         warm(&locks);
         let lock = locks.mutex(KEY);
         let first = lock.lock().unwrap();
@@ -341,4 +341,91 @@ fn unlock_all_gives_up_what_is_being_handed_over() {
     }
     assert!(given_up > 0);
     rig.assert_free(KEY);
+}
+
+/// Threads of one client hand their lease to each other. A lease that its holder extended beyond the next thread's
+/// setting must not be handed over.
+#[test]
+fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let lock = locks.mutex("order:42").lease(ms(4000));
+    let held = lock.lock().unwrap();
+    held.extend(Duration::from_secs(60)).unwrap();
+    let (say, said) = mpsc::channel();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            say.send(this_thread()).unwrap();
+            let guard = lock.lock().unwrap();
+            (guard.remaining(), guard.id().clone())
+        });
+        until_asleep(&said.recv().unwrap());
+        let id = held.id().clone();
+        held.unlock().unwrap();
+        let (left, next_id) = next.join().unwrap();
+        assert!(left <= ms(4000) && next_id != id, "{left:?} are left");
+    });
+}
+
+/// Threads of one client also hand over a lock that another process granted.
+#[test]
+fn a_granted_lock_is_handed_over_like_any_other() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let locks = rig.client();
+    let lock = locks.mutex(KEY);
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (say, said) = mpsc::channel();
+        for i in 0..2 {
+            let (lock, tell, say) = (lock.clone(), tell.clone(), say.clone());
+            scope.spawn(move || {
+                say.send(this_thread()).unwrap();
+                let guard = lock.lock().unwrap();
+                tell.send(guard.id().clone()).unwrap();
+                guard.unlock().unwrap();
+            });
+            let id = said.recv().unwrap();
+            if i == 0 { rig.until_blocked(0, 1) } else { until_asleep(&id) }
+        }
+        held.unlock().unwrap();
+        let (one, two) = (told.recv_timeout(SOON).unwrap(), told.recv_timeout(SOON).unwrap());
+        assert!(one.holder_name().starts_with("granted:"));
+        assert_eq!(one, two, "the second thread got another token");
+    });
+}
+
+/// While `unlock_all` runs again and again, each thread that passes `check()` must really hold the lock.
+#[test]
+fn unlock_all_leaves_no_holder_without_a_lock() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let lock = locks.mutex(KEY);
+                let mut n = 0_u32;
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = lock.lock().unwrap();
+                    n += 1;
+                    done.fetch_add(1, Ordering::Relaxed);
+                    if n.is_multiple_of(16) {
+                        thread::sleep(ms(2));
+                        let is_there = rig.servers[0].get(KEY).as_deref() == Some(guard.id().as_str());
+                        if !is_there && guard.check().is_ok() {
+                            stop.store(true, Ordering::Relaxed);
+                            panic!("a thread holds a lock without a key, after {} locks", done.load(Ordering::Relaxed));
+                        }
+                    }
+                    _ = guard.unlock();
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            _ = locks.unlock_all();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

@@ -11,7 +11,8 @@
 //! 6. `local`: threads of one client: order, settings, losses.
 //! 7. `fences`: fencing tokens rise however the lock changes hands.
 //! 8. `idle`: the cost of waits while nothing happens.
-//! 9. `review`: faults that a review found.
+//! 9. `dead_waits`: waits of processes that are gone and had no notification connection. `first_attempts`: attempts of a
+//!    client that knows of no wait. `granted_settings`: settings of the waiter. `names`: locks with similar names.
 //! 10. `stopping`: processes that a signal stops.
 //! 11. `pauses`: pauses for programs of other libraries, and the layout of the queue.
 //! 12. `rig`: helpers.
@@ -20,13 +21,16 @@
 
 mod closing;
 mod crowd;
+mod dead_waits;
 mod fences;
+mod first_attempts;
+mod granted_settings;
 mod grants;
 mod idle;
 mod local;
+mod names;
 mod nodes;
 mod pauses;
 mod processes;
-mod review;
 pub(crate) mod rig;
 mod stopping;

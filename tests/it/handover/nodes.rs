@@ -1,11 +1,12 @@
-//! Several nodes, one of which is down or stopped, and clients that cannot listen.
+//! Several nodes, one of which is down or stopped, a node that hangs while a thread waits, and clients that cannot
+//! listen.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::Redlock;
-use redlock_tests::{Act, Server, Took};
+use redlock_sync::{Redlock, Retry};
+use redlock_tests::{Act, Server, Took, eventually, patient, servers};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, settings, timed};
 
@@ -108,7 +109,7 @@ fn waits_share_a_connection_or_poll() {
             let holder = rig.client();
             let keys: Vec<String> = (0..5).map(|i| format!("{KEY}:{i}")).collect();
             let held: Vec<_> = keys.iter().map(|key| holder.mutex(key).lock().unwrap().into_send()).collect();
-            let locks: Redlock = settings(&rig.proxy_urls()).connections(1).build().unwrap();
+            let locks: Redlock = settings(rig.proxy_urls()).connections(1).build().unwrap();
             thread::scope(|scope| {
                 let all: Vec<_> = keys
                     .iter()
@@ -142,4 +143,65 @@ fn waits_share_a_connection_or_poll() {
             rig.assert_free(KEY);
         });
     }
+}
+
+fn take_for(server: &Server, ms: u64) {
+    server.ask::<()>(redis::cmd("SET").arg(KEY).arg("another").arg("PX").arg(ms));
+}
+
+/// The lock is free once two nodes are free. A short lease of another holder on one node must not shorten the pauses.
+#[test]
+fn counted_attempts_last_until_a_majority_is_free() {
+    let servers = servers(3);
+    let settings = Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(Duration::from_secs(2));
+    let locks = settings.restart_guard(false).build().unwrap();
+    // The servers load the scripts here.
+    locks.mutex("warm-up").lock().unwrap().unlock().unwrap();
+    let attempts = Retry::every(Duration::from_millis(600)).jitter(0.0).max_attempts(4);
+    take_for(&servers[0], 100);
+    servers[1..].iter().for_each(|server| take_for(server, 1600));
+    locks.mutex(KEY).retry(attempts).lock().expect("three pauses are longer than that").unlock().unwrap();
+}
+
+/// The wait has slept until the end of the holder's lease, and found the lease renewed. From then on it relies on
+/// notifications and on the checks of its client. A server that hangs sends neither.
+#[test]
+fn a_wait_that_relies_on_notifications_notices_that_the_server_hangs() {
+    let server = Server::start();
+    let lease = Duration::from_secs(3);
+    let holder = Redlock::builder().node(server.url()).node_timeout(lease / 3).build().unwrap();
+    let guard = holder.mutex(KEY).lease(lease).lock().unwrap();
+    let settings = patient().node(server.url()).unavailable_after(Duration::from_secs(1));
+    let locks = settings.build().unwrap();
+    let waiter = thread::spawn(move || locks.mutex(KEY).lock().map(drop));
+    let relies = std::time::Instant::now() + 2 * lease;
+    eventually("the wait relies on notifications", SOON, || std::time::Instant::now() > relies);
+    guard.check().unwrap();
+    server.stop();
+    eventually("the waiter returns", SOON, || waiter.is_finished());
+    let error = waiter.join().unwrap().unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    server.cont();
+}
+
+/// `try_lock_for` takes at most one node timeout longer than its limit, also if the server stops answering meanwhile.
+#[test]
+fn a_wait_with_a_deadline_ends_in_time_though_the_server_hangs() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let locks = Redlock::builder().node(rig.urls()[0].clone()).build().unwrap();
+    let lock = locks.mutex(KEY);
+    let took = thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let start = Instant::now();
+            drop(lock.try_lock_for(Duration::from_secs(1)));
+            start.elapsed()
+        });
+        rig.until_blocked(0, 1);
+        rig.servers[0].stop();
+        waiter.join().unwrap()
+    });
+    rig.servers[0].cont();
+    drop(held);
+    assert!(took < ms(1000 + 250) + SLACK, "took {took:?}");
 }

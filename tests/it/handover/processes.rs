@@ -18,27 +18,6 @@ fn waiter(urls: &[String], lease: Duration) -> Process {
     Process::start(&["wait", KEY, &lease.as_millis().to_string()], urls)
 }
 
-#[test]
-fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
-    let rig = Rig::start(1);
-    rig.servers[0].crowd(4_000);
-    let mut holder = waiter(&rig.urls(), LEASE);
-    let token = holder.line();
-    let lock = rig.client().mutex(KEY);
-    let waiter = thread::spawn(move || {
-        let guard = lock.lock().unwrap();
-        let at = Instant::now();
-        guard.unlock().unwrap();
-        at
-    });
-    rig.until_blocked(0, 1);
-    assert_eq!(rig.having(KEY, &token), 1);
-    let killed = Instant::now();
-    holder.kill();
-    let took = waiter.join().unwrap() - killed;
-    assert!(took <= LEASE + SLACK, "{took:?}");
-}
-
 /// Waits for the lock in another client. Checks that the lock is held, and returns when the client got it.
 fn bystander(locks: &Redlock, longest: Duration) -> Instant {
     let guard = locks.mutex(KEY).try_lock_for(longest).expect("the grant expires");

@@ -1,13 +1,13 @@
 //! Servers behind proxies, and clients that act like separate processes.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Builder, Redlock};
-use redlock_tests::{Proxy, Server, Stopwatch, Took, eventually, servers};
+use redlock_sync::Redlock;
+use redlock_tests::eventually;
+
+pub(crate) use crate::rig::{Rig, for_sizes, ms, settings, this_thread, timed, until_asleep};
 
 pub(crate) const KEY: &str = "order:42";
 /// The longest wait for an event that must happen. It suffices on a busy machine.
@@ -17,39 +17,15 @@ pub(crate) const SLACK: Duration = Duration::from_secs(3);
 /// The time after the end of a lease within which a waiter must have noticed it. A client checks once a second.
 pub(crate) const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
-pub(crate) const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// N servers, each behind its own proxy.
-pub(crate) struct Rig {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) proxies: Vec<Proxy>,
-}
-
 impl Rig {
-    pub(crate) fn start(n: usize) -> Rig {
-        let servers = servers(n);
-        let proxies = servers.iter().map(Proxy::start).collect();
-        Rig { servers, proxies }
-    }
-
-    pub(crate) fn urls(&self) -> Vec<String> {
-        self.servers.iter().map(Server::url).collect()
-    }
-
-    pub(crate) fn proxy_urls(&self) -> Vec<String> {
-        self.proxies.iter().map(Proxy::url).collect()
-    }
-
     /// A client that connects through the proxies.
     pub(crate) fn watched(&self) -> Redlock {
-        settings(&self.proxy_urls()).build().unwrap()
+        settings(self.proxy_urls()).build().unwrap()
     }
 
     /// A client that connects to the servers directly.
     pub(crate) fn client(&self) -> Redlock {
-        settings(&self.urls()).build().unwrap()
+        settings(self.urls()).build().unwrap()
     }
 
     /// The number of waits in a node's queues.
@@ -61,16 +37,6 @@ impl Rig {
 
     pub(crate) fn until_blocked(&self, node: usize, n: usize) {
         eventually(&format!("{n} clients wait for a notification"), SOON, || self.blocked(node) == n);
-    }
-
-    /// The number of servers that have the key.
-    pub(crate) fn holding(&self, key: &str) -> usize {
-        self.servers.iter().filter(|server| server.ask::<bool>(cmd("EXISTS").arg(key))).count()
-    }
-
-    /// The number of servers that have this token under the key.
-    pub(crate) fn having(&self, key: &str, token: &str) -> usize {
-        self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
     }
 
     /// Asserts that every key left by killed processes expires, and that the lock can be taken at once.
@@ -108,12 +74,6 @@ impl Rig {
     }
 }
 
-/// Settings without the restart guard, because these servers have just started. The node timeout is long for a busy
-/// machine.
-pub(crate) fn settings(urls: &[String]) -> Builder {
-    Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_secs(2))
-}
-
 /// A client with a short lease, and a node timeout that fits it.
 pub(crate) fn brisk(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder()
@@ -138,38 +98,4 @@ pub(crate) fn warm(locks: &Redlock) {
         drop(waiter.join().unwrap());
     });
     guard.unlock().unwrap();
-}
-
-/// Runs the test for all numbers of servers in parallel, because the tests mostly wait.
-pub(crate) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
-    thread::scope(|scope| {
-        for &n in sizes {
-            let test = &test;
-            thread::Builder::new().name(format!("N = {n}")).spawn_scoped(scope, move || test(&Rig::start(n))).unwrap();
-        }
-    });
-}
-
-/// Returns the result of `work` and how long it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Took) {
-    let start = Stopwatch::start();
-    (work(), start.elapsed())
-}
-
-/// The path of this thread in `/proc`, for [`until_asleep`].
-pub(crate) fn this_thread() -> PathBuf {
-    fs::read_link("/proc/thread-self").unwrap()
-}
-
-/// Waits until the thread was seen asleep ten times in a row. It then waits in the queue, because it does no I/O before
-/// that.
-pub(crate) fn until_asleep(thread: &Path) {
-    let stat = Path::new("/proc").join(thread).join("stat");
-    let mut calm = 0;
-    eventually("the thread waits in the queue", SOON, || {
-        let text = fs::read_to_string(&stat).unwrap();
-        let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
-        calm = if sleeps { calm + 1 } else { 0 };
-        calm >= 10
-    });
 }

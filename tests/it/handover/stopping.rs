@@ -1,51 +1,23 @@
 //! Processes that a signal tells to stop. No other process has to wait for the end of their leases.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use redlock_sync::Redlock;
 use redlock_tests::Server;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::rig::{Rig, SOON, ms, timed};
+use crate::process::Process;
 
 /// A lease that outlasts every test. If another client gets the lock, then it was released.
 const LEASE: Duration = Duration::from_secs(600);
 
-struct Service {
-    process: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Service {
-    fn start(rig: &Rig, grace: &str, how: &str) -> Service {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
-            .args(["stopping", grace, &LEASE.as_secs().to_string(), how])
-            .args(rig.urls())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Service { process, said }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-
-    /// The rest of the process's output, and its exit status.
-    fn end(mut self) -> (String, ExitStatus) {
-        let mut rest = String::new();
-        self.said.read_to_string(&mut rest).unwrap();
-        (rest, self.process.wait().unwrap())
-    }
+fn service(rig: &Rig, grace: &str, how: &str) -> Process {
+    let service = Process::start(&["stopping", grace, &LEASE.as_secs().to_string(), how], &rig.urls());
+    assert_eq!(service.line(), "ready");
+    service
 }
 
 fn waits_for(locks: &Redlock, key: &'static str) -> thread::JoinHandle<()> {
@@ -57,7 +29,7 @@ fn stops(nodes: usize, signal: Signal) {
     let rig = Rig::start(nodes);
     let others = rig.client();
     let theirs = others.mutex("theirs").lock().unwrap();
-    let service = Service::start(&rig, "300", "shutdown");
+    let mut service = service(&rig, "300", "shutdown");
     rig.until_blocked(0, 1);
     // The shutdown must release both locks, although a thread that hangs holds one of them.
     let waits = ["stuck", "turns"].map(|key| waits_for(&others, key));
@@ -93,8 +65,8 @@ fn a_process_that_ends_otherwise_keeps_its_locks_until_their_lease_ends() {
     let _theirs = others.mutex("theirs").lock().unwrap();
     let server: &Server = &rig.servers[0];
     for how in ["return", "exit", "abort"] {
-        let mut service = Service::start(&rig, "0", how);
-        writeln!(service.process.stdin.as_mut().unwrap()).unwrap();
+        let mut service = service(&rig, "0", how);
+        service.tell("");
         let (said, status) = service.end();
         assert_eq!(status.signal(), (how == "abort").then_some(Signal::ABORT.as_raw()), "{how}: {said}");
         assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "the lock was released at {how}");

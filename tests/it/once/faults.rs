@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use super::{HOUR, MARK, NAME, SOON, call, client, has_only, never, panicked};
 use crate::place::Place;
 use crate::process::{Crowd, Process, urls};
+use crate::rig::{for_each, until_older};
 
 /// A lease that outlasts short stalls of the machine, and that a test can wait for.
 const LEASE: Duration = Duration::from_secs(6);
@@ -102,7 +103,7 @@ fn built_03_the_reply_to_the_mark_is_lost() {
 /// Renewals get through, so the lock stays held.
 #[test]
 fn built_04_no_majority_confirms_the_mark() {
-    for (act, is_stored) in [(Act::ResetBefore, false), (Act::ResetAfter, true)] {
+    for_each("", &[(Act::ResetBefore, false), (Act::ResetAfter, true)], |(act, is_stored)| {
         let (server, proxy, locks) = behind_a_proxy();
         proxy.on_each("count down", act.clone());
         let began = Stopwatch::start();
@@ -113,8 +114,11 @@ fn built_04_no_majority_confirms_the_mark() {
         proxy.heal();
         let next = call(&locks, 2);
         assert_eq!(next, Ok(if is_stored { RunOutcome::Done } else { RunOutcome::Ran(2) }), "{act:?}");
-    }
-    // Here the server hangs until the lock is lost.
+    });
+}
+
+#[test]
+fn built_04_a_server_hangs_until_the_lock_is_lost() {
     let (server, _proxy, locks) = behind_a_proxy();
     let error = locks.once(NAME).run(|_| {
         server.stop();
@@ -225,8 +229,7 @@ fn built_08_a_server_that_lost_the_mark() {
 #[test]
 fn built_08_a_server_that_restarted_is_not_asked_alone() {
     let (servers, remember) = (servers(3), Duration::from_secs(6));
-    let uptime = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap();
-    eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > remember.as_secs()));
+    until_older(&servers, remember);
     let job = client(&servers).once(NAME).remember(remember);
     assert!(!job.is_done().unwrap());
     servers[0].restart();

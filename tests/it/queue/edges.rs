@@ -2,12 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use redlock_sync::{Error, Pushed, Queue, Retry, Task, Verdict};
+use redis::cmd;
+use redlock_sync::{Error, Job, Pushed, Queue, Retry, Task, Verdict};
 use redlock_tests::{Proxy, Server, eventually};
 
-use super::rig::{SOON, assert_empty, ms, open, queue};
+use super::rig::{SOON, assert_empty, ms, open, plain, queue};
 
-fn claim(mails: &Queue) -> redlock_sync::Job {
+fn claim(mails: &Queue) -> Job {
     mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
@@ -102,4 +103,57 @@ fn all_dead_tasks_are_revived_once_though_a_worker_fails_them_again() {
     proxy.latency(ms(40));
     assert_eq!(far.revive_all().unwrap(), 300);
     assert_eq!(worker.stop(SOON), 0);
+}
+
+#[test]
+fn nothing_is_taken_for_something_else() {
+    let server = Server::start();
+    // An empty id must not mean the oldest dead task.
+    let mails = plain(&server, "ids");
+    mails.push("welcome").unwrap();
+    mails.try_claim().unwrap().unwrap().fail("no such address").unwrap();
+    assert_eq!((mails.revive("").unwrap(), mails.dead(9).unwrap().len()), (false, 1));
+    assert_eq!((mails.revive_all().unwrap(), mails.len().unwrap()), (1, 1));
+    // A limit of 0 must not mean that there is no limit.
+    let none = plain(&server, "limits").max_len(0);
+    let refused = none.push("welcome").unwrap_err();
+    assert!(matches!(refused, Error::Full { len: 0, .. }) && none.is_empty().unwrap(), "{refused}");
+    // A task that was pushed again with the same id and time is not the task that `peek` returned.
+    let mails = plain(&server, "versions");
+    let first = Task::new("first").id("a").at(UNIX_EPOCH + Duration::from_secs(1));
+    mails.push(first).unwrap();
+    let seen = mails.peek(1).unwrap().remove(0);
+    mails.try_claim().unwrap().unwrap().ack().unwrap();
+    mails.push(Task::new("second").id("a").at(UNIX_EPOCH + Duration::from_secs(1))).unwrap();
+    assert!(!mails.remove_if(&seen).unwrap() && mails.len().unwrap() == 1);
+}
+
+/// The keys of an empty queue expire.
+#[test]
+fn what_is_left_of_an_empty_queue_ends() {
+    let server = Server::start();
+    let ends: [fn(&Queue, Job); 4] = [
+        |_, job| job.ack().unwrap(),
+        |mails, job| {
+            job.fail("boom").unwrap();
+            assert_eq!(mails.purge_dead(), Ok(1));
+        },
+        |mails, job| {
+            assert_eq!(mails.remove(job.id()), Ok(true));
+        },
+        |mails, job| {
+            job.retry_after(Duration::ZERO, "boom").unwrap();
+            assert_eq!(mails.pop_due(9).unwrap().len(), 1);
+        },
+    ];
+    for (n, end) in ends.into_iter().enumerate() {
+        let mails = plain(&server, &format!("q{n}"));
+        mails.push("welcome").unwrap();
+        end(&mails, mails.try_claim().unwrap().unwrap());
+        assert!(mails.is_empty().unwrap());
+    }
+    for key in server.keys() {
+        let ms: i64 = server.ask(cmd("PTTL").arg(&key));
+        assert!((1..=21 * 60_000).contains(&ms), "{key} ends in {ms} ms");
+    }
 }

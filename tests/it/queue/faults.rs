@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, LostReason, Pushed, Queue, Retry, Task};
+use redlock_sync::{Error, LostReason, Pushed, Queue, Redlock, Retry, Task};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, poll};
 
-use super::rig::{LEASE, SOON, ask, ms, open, queue, server_time, state, task};
+use super::rig::{LEASE, SOON, ask, ms, open, plain, queue, server_time, state, task};
 
 /// A queue whose claims are not renewed, like those of a stopped process.
 fn stopped(server: &Server) -> Queue {
@@ -282,19 +282,6 @@ fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
 }
 
 #[test]
-fn unlock_all_gives_claims_up_too() {
-    let server = Server::start();
-    let locks = open(&server.url());
-    let mails = locks.queue("q");
-    mails.push(task("a")).unwrap();
-    let job = claim(&mails);
-    assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
-    let second = mails.try_claim_for(SOON).unwrap().unwrap();
-    assert!(second.attempt() == 2 && job.ack().unwrap_err().is_lost());
-    second.ack().unwrap();
-}
-
-#[test]
 fn a_server_that_is_away_is_waited_for_within_limits() {
     let server = Server::start();
     let mails = queue(&server.url());
@@ -307,4 +294,47 @@ fn a_server_that_is_away_is_waited_for_within_limits() {
         server.cont();
         assert_eq!(job.join().unwrap().id(), "a");
     });
+}
+
+/// A task whose handler hangs must die after its last attempt, even if each attempt ends by a graceful shutdown.
+#[test]
+fn a_task_that_hangs_through_each_shutdown_dies() {
+    type Stop = fn(&Redlock);
+    let stops: [Stop; 2] = [
+        |locks| assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up, ["{q}:q2:due"]),
+        |locks| assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1),
+    ];
+    for stop in stops {
+        let server = Server::start();
+        let policy = Retry::every(Duration::from_millis(1)).max_attempts(3);
+        plain(&server, "q").push("hangs").unwrap();
+        for attempt in 1..=3 {
+            let locks =
+                Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
+            let job = locks.queue("q").retry(policy.clone()).try_claim_for(SOON).unwrap().expect("the task is due");
+            assert_eq!(job.attempt(), attempt);
+            stop(&locks);
+            assert!(job.ack().unwrap_err().is_lost());
+        }
+        let mails = plain(&server, "q").retry(policy);
+        assert!(mails.try_claim().unwrap().is_none() && mails.is_empty().unwrap());
+        assert_eq!(mails.dead(1).unwrap()[0].why(), "the client gave the claim up");
+    }
+}
+
+/// One call of the script moves at most ten tasks to the dead ones.
+#[test]
+fn a_call_that_does_not_wait_gets_the_task_behind_many_that_die() {
+    let server = Server::start();
+    let once = Retry::every(Duration::from_millis(1)).max_attempts(1);
+    let mails = plain(&server, "q").lease(Duration::from_secs(2)).renew(false).retry(once);
+    for n in 0..25 {
+        mails.push(Task::new("dies").id(format!("d{n}"))).unwrap();
+        std::mem::forget(mails.try_claim().unwrap().unwrap());
+    }
+    eventually("all claims have expired", SOON, || mails.peek_due(30).unwrap().len() == 25);
+    mails.push("lives").unwrap();
+    let job = mails.try_claim().unwrap().expect("the task that lives");
+    assert_eq!((job.body(), mails.dead_len().unwrap()), (&b"lives"[..], 25));
+    job.ack().unwrap();
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Error, IfQueued, Queue, Task};
+use redis::cmd;
+use redlock_sync::{Error, IfQueued, Queue, Task, TaskInfo};
 use redlock_tests::Server;
 
-use super::rig::{ask, assert_empty, ms, place, queue, server_time, task};
+use super::rig::{ask, assert_empty, ms, place, plain, queue, server_time, task};
 
 type Operation = (&'static str, fn(&Queue, redlock_sync::Job) -> Result<(), Error>);
 
@@ -85,4 +86,40 @@ fn a_task_without_state_is_run_as_a_new_one() {
     assert_eq!((job.body(), job.attempt()), (&b"body of a"[..], 1));
     job.ack().unwrap();
     assert!(mails.is_empty().unwrap());
+}
+
+/// A task without a body must not run as one with an empty body.
+#[test]
+fn a_task_whose_body_is_lost_is_dead() {
+    let server = Server::start();
+    let mails = plain(&server, "q");
+    let lose = |ids: &[&str]| {
+        let fields: Vec<String> = ids.iter().map(|id| format!("b:{id}")).collect();
+        server.ask::<()>(cmd("HDEL").arg("{q}:q2:tasks").arg(fields));
+    };
+    let are_dead = |ids: &[&str]| {
+        let dead = mails.dead(9).unwrap();
+        assert_eq!(dead.iter().map(TaskInfo::id).collect::<Vec<_>>(), ids);
+        assert!(dead.iter().all(|dead| dead.why() == "its body is missing"), "{dead:?}");
+        assert!(mails.purge_dead().is_ok() && mails.is_empty().unwrap());
+    };
+    // Task `a` was claimed before, task `b` is pushed again during its claim, and task `c` was never claimed.
+    mails.push_all(["a", "b", "c", "d"].map(|id| Task::new("body").id(id))).unwrap();
+    mails.try_claim().unwrap().unwrap().retry_after(Duration::ZERO, "boom").unwrap();
+    let job = mails.try_claim().unwrap().unwrap();
+    mails.push(Task::new("more").id("b")).unwrap();
+    job.ack().unwrap();
+    lose(&["a", "b", "c"]);
+    let job = mails.try_claim().unwrap().expect("the task behind them");
+    assert_eq!((job.id(), job.body()), ("d", &b"body"[..]));
+    job.ack().unwrap();
+    assert!(mails.try_claim().unwrap().is_none());
+    are_dead(&["c", "a", "b"]);
+    // `pop_due` also skips tasks without a body.
+    mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
+    lose(&["a", "c"]);
+    let popped = mails.pop_due(1).unwrap();
+    assert_eq!(popped.iter().map(TaskInfo::id).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(mails.pop_due(9), Ok(Vec::new()));
+    are_dead(&["a", "c"]);
 }

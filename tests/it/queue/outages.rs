@@ -9,6 +9,7 @@ use redlock_sync::{Job, Queue, Worker};
 use redlock_tests::{Act, Proxy, Server, eventually};
 
 use super::rig::{SOON, ms, queue, task};
+use crate::rig::for_each;
 
 const OUTAGE: Duration = ms(2000);
 /// The most requests in that time. One thread makes requests with pauses that grow from 10 ms to half a second. The
@@ -100,7 +101,7 @@ fn a_worker_goes_on_behind_a_server_that_refused() {
         "LOADING Redis is loading the dataset in memory",
         "READONLY You can't write against a read only replica.",
     ];
-    for words in said {
+    for_each("", &said, |words| {
         let rig = Rig::start();
         rig.proxy.on_each("claim", Act::Error(words.into()));
         // The task stays due, and its notification was sent.
@@ -109,7 +110,7 @@ fn a_worker_goes_on_behind_a_server_that_refused() {
         rig.proxy.heal();
         eventually("the task is handled", SOON, || rig.direct.is_empty().unwrap());
         rig.goes_on(words, requests);
-    }
+    });
 }
 
 /// The worker repeats the ends of its jobs after the outage, so no task runs twice.

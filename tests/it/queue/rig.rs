@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub(super) use crate::rig::ms;
 use redis::{FromRedisValue, cmd};
 use redlock_sync::{Queue, Redlock, Retry, Task};
 use redlock_tests::Server;
@@ -9,10 +10,6 @@ use redlock_tests::Server;
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// A lease that outlasts short stalls of the machine, and that a test can wait for.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
-
-pub(super) const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A client with a node timeout for a busy machine.
 pub(super) fn open(url: &str) -> Redlock {
@@ -60,4 +57,10 @@ pub(super) fn assert_empty(server: &Server) {
 pub(super) fn server_time(server: &Server) -> Duration {
     let (seconds, micros): (u64, u64) = server.ask(&cmd("TIME"));
     Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// A queue on this server with the default lease and the default retries.
+pub(super) fn plain(server: &Server, name: &str) -> Queue {
+    let settings = Redlock::builder().node(server.url()).node_timeout(ms(1500));
+    settings.build().unwrap().queue(name)
 }

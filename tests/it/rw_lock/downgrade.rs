@@ -6,6 +6,7 @@ use redlock_sync::{Error, LostReason, Redlock, RwLockReadGuard, Unlocked};
 use redlock_tests::{Act, Proxy, eventually, servers};
 
 use super::{KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
+use crate::rig::for_each;
 
 /// A downgrade lets in waiting readers of this and other processes, but no waiting writer. The reader's fencing token
 /// is larger than the writer's, and smaller than the next writer's.
@@ -40,7 +41,7 @@ fn a_downgrade_lets_the_readers_in_that_wait_and_no_writer() {
 /// The reader's lease ends no sooner than the writer's would have, and is renewed.
 #[test]
 fn a_downgraded_lease_goes_on() {
-    for nodes in [1, 3] {
+    for_each("nodes", &[1, 3], |nodes| {
         let servers = servers(nodes);
         let (locks, others) = (brisk(&servers, ms(3000)), open(&servers));
         let writer = locks.rw_lock(KEY).write().unwrap();
@@ -55,7 +56,7 @@ fn a_downgraded_lease_goes_on() {
         assert_eq!(held(&others), (0, 1));
         reader.unlock().unwrap();
         drop(others.rw_lock(KEY).try_write().unwrap());
-    }
+    });
 }
 
 /// If the reply is lost, the guard is a reader's guard all the same. The next renewal tells the servers.

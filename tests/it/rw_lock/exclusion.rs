@@ -8,6 +8,7 @@ use redlock_sync::Redlock;
 use redlock_tests::{Server, eventually, servers};
 
 use super::{KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
+use crate::rig::for_each;
 
 const CLIENTS: usize = 3;
 const THREADS: usize = 8;
@@ -93,75 +94,6 @@ fn readers_are_never_beside_a_writer_on_three_nodes() {
     excludes(&servers(3), 15);
 }
 
-/// With writers only, the lock has one holder at a time, and fencing tokens rise.
-#[test]
-fn a_write_lock_alone_is_a_mutex() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let last = AtomicU64::new(0);
-        let inside = AtomicI64::new(0);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                let lock = open(&servers).rw_lock(KEY).fenced(true);
-                let (last, inside) = (&last, &inside);
-                scope.spawn(move || {
-                    for _ in 0..25 {
-                        let guard = lock.write().unwrap();
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        let fence = guard.fencing_token().unwrap();
-                        assert!(last.swap(fence, Ordering::SeqCst) < fence);
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                        guard.unlock().unwrap();
-                    }
-                });
-            }
-        });
-        let (one, other) = (open(&servers).rw_lock(KEY), open(&servers).rw_lock(KEY));
-        let guard = one.write().unwrap();
-        assert!(other.try_write().unwrap_err().is_busy());
-        assert!(other.try_write_for(ms(50)).unwrap_err().is_busy());
-        assert!(other.try_read().unwrap_err().is_busy());
-        assert!(one.is_locked().unwrap() && one.is_locked_exclusive().unwrap());
-        guard.unlock().unwrap();
-        drop(other.try_write().unwrap());
-    }
-}
-
-/// The lease of each holder expires separately. An expired holder is ignored, and no other holder's release removes a
-/// live one.
-#[test]
-fn each_holder_has_its_own_end() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let (brisk, locks) = (brisk(&servers, ms(3000)), open(&servers));
-        let short = brisk.rw_lock(KEY).renew(false).read().unwrap();
-        let long = locks.rw_lock(KEY).read().unwrap();
-        assert_eq!(held(&locks), (0, 2));
-        eventually("the short lease ends", SOON, || held(&locks) == (0, 1));
-        assert!(short.check().unwrap_err().is_lost());
-        assert!(short.unlock().unwrap_err().is_lost());
-        long.check().unwrap();
-        assert_eq!(held(&locks), (0, 1));
-        long.unlock().unwrap();
-
-        let writer = brisk.rw_lock(KEY).lease(ms(3000)).renew(false).write().unwrap();
-        let reader = thread::scope(|scope| {
-            let reads = scope.spawn(|| {
-                let guard = locks.rw_lock(KEY).read().unwrap();
-                let id = guard.id().clone();
-                std::mem::forget(guard);
-                id
-            });
-            reads.join().unwrap()
-        });
-        assert!(writer.check().unwrap_err().is_lost());
-        assert!(writer.unlock().unwrap_err().is_lost());
-        assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, reader);
-        assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
-        assert_eq!(held(&locks), (0, 0));
-    }
-}
-
 /// A waiting thread gets a notification, and does not wait for its next attempt a second later. The shortest time
 /// counts, because the machine is busy.
 #[test]
@@ -201,4 +133,61 @@ fn waits_end_promptly() {
         }
         assert!(readers < ms(200) && writers < ms(200), "N = {nodes}: readers {readers:?}, writers {writers:?}");
     }
+}
+
+#[test]
+fn reading_needs_no_writer_and_writing_needs_neither() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let [one, two, three] = [(); 3].map(|()| open(&servers).rw_lock(KEY));
+        let (reader, beside) = (one.try_read().unwrap(), two.try_read().unwrap());
+        assert!(three.try_write().unwrap_err().is_busy());
+        reader.unlock().unwrap();
+        assert!(three.try_write().unwrap_err().is_busy(), "a writer got in beside a reader");
+        beside.unlock().unwrap();
+        let writer = three.try_write().unwrap();
+        assert!(one.try_read().unwrap_err().is_busy() && two.try_write().unwrap_err().is_busy());
+        writer.unlock().unwrap();
+        one.try_read().unwrap().unlock().unwrap();
+        assert!(is_clean(&servers));
+    }
+}
+
+#[test]
+fn reading_and_writing_expire_apart() {
+    let servers = servers(1);
+    let locks = brisk(&servers, ms(3000));
+    let lock = locks.rw_lock(KEY).renew(false);
+    let reader = lock.clone().lease(ms(3000)).read().unwrap();
+    assert!(servers[0].pttl(KEY).unwrap() <= ms(3000));
+    eventually("the key expires with its last holder", SOON, || servers[0].pttl(KEY).is_none());
+    assert!(reader.unlock().unwrap_err().is_lost());
+    let writer = lock.lease(ms(20_000)).write().unwrap();
+    let left = servers[0].pttl(KEY).unwrap();
+    assert!(left > ms(10_000) && left <= ms(20_000), "{left:?}");
+    writer.unlock().unwrap();
+}
+
+#[test]
+fn an_expired_holder_is_ignored_and_only_the_owner_deletes() {
+    for_each("nodes", &[1, 3], |nodes| {
+        let servers = servers(nodes);
+        let (brisk, locks, others) = (brisk(&servers, ms(3000)), open(&servers), open(&servers));
+        let expires = brisk.rw_lock(KEY).renew(false).read().unwrap();
+        let stays = locks.rw_lock(KEY).read().unwrap();
+        assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+        eventually("the first reader's lease expires", SOON, || held(&others) == (0, 1));
+        assert!(expires.unlock().unwrap_err().is_lost());
+        assert_eq!(others.rw_lock(KEY).inspect().unwrap()[0].id, *stays.id(), "the release removed another holder");
+        assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+        stays.unlock().unwrap();
+
+        let expires = brisk.rw_lock(KEY).renew(false).write().unwrap();
+        let next = others.rw_lock(KEY).try_write_for(SOON).unwrap();
+        assert!(expires.unlock().unwrap_err().is_lost());
+        next.check().unwrap();
+        assert_eq!(others.rw_lock(KEY).inspect().unwrap()[0].id, *next.id());
+        next.unlock().unwrap();
+        assert!(is_clean(&servers));
+    });
 }

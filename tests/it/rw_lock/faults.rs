@@ -3,10 +3,9 @@
 use std::thread;
 use std::time::Instant;
 
-use redlock_sync::{Error, LostReason};
 use redlock_tests::{eventually, servers};
 
-use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
+use super::{KEY, SOON, agent, brisk, held, is_clean, ms, open, until_waiting};
 
 #[test]
 fn kind_11_the_death_of_a_reader_takes_nothing_from_the_others() {
@@ -14,8 +13,8 @@ fn kind_11_the_death_of_a_reader_takes_nothing_from_the_others() {
         let servers = servers(nodes);
         let locks = brisk(&servers, ms(3000));
         let reader = locks.rw_lock(KEY).read().unwrap();
-        let mut dies = Agent::start("read", ms(1200), &servers);
-        dies.holds();
+        let mut dies = agent("read", ms(1200), &servers);
+        dies.line();
         assert_eq!(held(&locks), (0, 2));
         dies.kill();
         eventually("only the live reader is left", SOON, || held(&locks) == (0, 1));
@@ -30,8 +29,8 @@ fn the_death_of_a_writer_lets_those_in_that_wait() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let locks = open(&servers);
-        let mut dies = Agent::start("write", ms(1200), &servers);
-        dies.holds();
+        let mut dies = agent("write", ms(1200), &servers);
+        dies.line();
         thread::scope(|scope| {
             let reads = || open(&servers).rw_lock(KEY).try_read_for(SOON).unwrap().unlock().unwrap();
             let readers = [(); 4].map(|()| scope.spawn(reads));
@@ -52,7 +51,7 @@ fn kind_12_a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer() {
         let servers = servers(nodes);
         let (locks, others) = (open(&servers), open(&servers));
         let reader = locks.rw_lock(KEY).read().unwrap();
-        let dies = Agent::start("write", ms(2000), &servers);
+        let mut dies = agent("write", ms(2000), &servers);
         until_waiting(&servers, "writers", 1);
         assert!(others.rw_lock(KEY).try_read().unwrap_err().is_busy());
         dies.kill();
@@ -68,7 +67,7 @@ fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
     let servers = servers(1);
     let locks = open(&servers);
     let writer = locks.rw_lock(KEY).write().unwrap();
-    let dies = Agent::start("read", ms(30_000), &servers);
+    let mut dies = agent("read", ms(30_000), &servers);
     until_waiting(&servers, "readers", 1);
     thread::scope(|scope| {
         let next = scope.spawn(|| {
@@ -111,49 +110,6 @@ fn a_writer_that_gives_up_keeps_readers_out_no_longer() {
     }
 }
 
-#[test]
-fn a_deleted_key_is_a_loss() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let locks = brisk(&servers, ms(3000));
-        for writes in [false, true] {
-            let lock = locks.rw_lock(KEY);
-            let guards = if writes { (None, Some(lock.write().unwrap())) } else { (Some(lock.read().unwrap()), None) };
-            let lease: &redlock_sync::Lease =
-                guards.0.as_deref().unwrap_or_else(|| guards.1.as_deref().expect("one of them is there"));
-            for server in &servers {
-                server.del(KEY);
-            }
-            eventually("the loss is noticed", SOON, || lease.check().is_err());
-            let lost = lease.check().unwrap_err();
-            let is_deleted = matches!(lost, Error::Lost { reason: LostReason::Deleted, .. });
-            // With several nodes, a renewal can restore the key on one node between two deletions.
-            assert!(is_deleted || nodes > 1 && lost.is_lost(), "{lost:?}");
-            assert!(lease.fencing_token().unwrap_err().is_lost());
-        }
-        drop(locks.rw_lock(KEY).write().unwrap());
-    }
-}
-
-#[test]
-fn a_mutex_of_the_same_name_is_of_another_type() {
-    let servers = servers(1);
-    let (locks, others) = (open(&servers), open(&servers));
-    let wrong = |error: Error| assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
-    let mutex = locks.mutex(KEY).lock().unwrap();
-    wrong(others.rw_lock(KEY).read().unwrap_err());
-    wrong(others.rw_lock(KEY).write().unwrap_err());
-    wrong(others.rw_lock(KEY).try_read().unwrap_err());
-    wrong(others.rw_lock(KEY).inspect().unwrap_err());
-    mutex.unlock().unwrap();
-    let reader = locks.rw_lock(KEY).read().unwrap();
-    wrong(others.mutex(KEY).lock().unwrap_err());
-    wrong(others.mutex(KEY).try_lock().unwrap_err());
-    wrong(others.reentrant_mutex(KEY).lock().unwrap_err());
-    reader.unlock().unwrap();
-    drop(others.mutex(KEY).lock().unwrap());
-}
-
 /// If a node restarts without its data, the holders are restored there although a writer waits.
 #[test]
 fn a_node_that_lost_its_data_is_filled_again() {
@@ -170,41 +126,4 @@ fn a_node_that_lost_its_data_is_filled_again() {
         reader.unlock().unwrap();
         writer.join().unwrap();
     });
-}
-
-#[test]
-fn a_full_server_takes_no_new_holder_and_renews_the_others() {
-    let servers = servers(1);
-    let (locks, others) = (brisk(&servers, ms(3000)), open(&servers));
-    let reader = locks.rw_lock(KEY).read().unwrap();
-    servers[0].fill();
-    assert!(others.rw_lock(KEY).try_read().unwrap_err().is_unavailable());
-    reader.extend(ms(2000)).unwrap();
-    reader.unlock().unwrap();
-    let writer = others.rw_lock(KEY).try_write();
-    assert!(writer.unwrap_err().is_unavailable());
-    servers[0].unfill();
-    drop(others.rw_lock(KEY).try_write().unwrap());
-}
-
-#[test]
-fn the_end_of_a_client_ends_its_holds_and_its_waits() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let (locks, others) = (open(&servers), open(&servers));
-        let reader = locks.rw_lock(KEY).read().unwrap();
-        assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
-        assert!(reader.check().unwrap_err().is_lost());
-        let writer = locks.rw_lock("other").write().unwrap();
-        let held = others.rw_lock(KEY).write().unwrap();
-        thread::scope(|scope| {
-            let reads = scope.spawn(|| locks.rw_lock(KEY).read().unwrap_err());
-            until_waiting(&servers, "readers", 1);
-            assert_eq!(locks.shutdown(ms(0)).unwrap().given_up.len(), 1);
-            assert_eq!(reads.join().unwrap(), Error::Closed);
-        });
-        assert!(writer.check().unwrap_err().is_lost());
-        held.unlock().unwrap();
-        eventually("nothing is left", SOON, || is_clean(&servers));
-    }
 }

@@ -143,19 +143,3 @@ fn a_lost_hold_is_not_entered_again() {
     drop(outer);
     drop(locks.rw_lock(KEY).write().unwrap());
 }
-
-/// On one key, locks of different kinds do not nest, and no call waits for the other kind.
-#[test]
-fn other_kinds_of_this_thread_are_no_hold() {
-    let servers = servers(1);
-    let locks = open(&servers);
-    let refused = |outcome: Result<(), Error>| assert!(matches!(outcome, Err(Error::WrongType { .. })), "{outcome:?}");
-    let mutex = locks.reentrant_mutex(KEY).lock().unwrap();
-    refused(locks.rw_lock(KEY).read().map(drop));
-    refused(locks.rw_lock(KEY).write().map(drop));
-    mutex.unlock().unwrap();
-    let writer = locks.rw_lock(KEY).write().unwrap();
-    refused(locks.reentrant_mutex(KEY).lock().map(drop));
-    refused(locks.mutex(KEY).lock().map(drop));
-    writer.unlock().unwrap();
-}

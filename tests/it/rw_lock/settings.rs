@@ -1,43 +1,9 @@
 //! The settings of both sides.
 
-use std::thread;
-
-use redlock_sync::{LostReason, Retry};
+use redlock_sync::Retry;
 use redlock_tests::{eventually, servers};
 
-use super::{KEY, SOON, brisk, held, ms, open};
-
-#[test]
-fn readers_and_writers_have_leases_of_their_own() {
-    let servers = servers(1);
-    let lock = open(&servers).rw_lock(KEY);
-    let reader = lock.clone().lease(ms(10_000)).read().unwrap();
-    assert!(reader.remaining() > ms(5000) && reader.remaining() < ms(10_000));
-    reader.unlock().unwrap();
-    let writer = lock.clone().lease(ms(20_000)).write().unwrap();
-    assert!(writer.remaining() > ms(15_000) && writer.remaining() < ms(20_000));
-    writer.unlock().unwrap();
-    let both = lock.lease(ms(9000));
-    assert!(both.read().unwrap().remaining() < ms(9000));
-    assert!(both.write().unwrap().remaining() < ms(9000));
-}
-
-#[test]
-fn leases_are_renewed_on_either_side() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let locks = brisk(&servers, ms(2100));
-        let reader = locks.rw_lock(KEY).read().unwrap();
-        thread::sleep(ms(2600));
-        reader.check().unwrap();
-        assert_eq!(held(&locks), (0, 1));
-        reader.unlock().unwrap();
-        let writer = locks.rw_lock(KEY).write().unwrap();
-        thread::sleep(ms(2600));
-        writer.check().unwrap();
-        assert_eq!(held(&locks), (1, 0));
-    }
-}
+use super::{KEY, SOON, ms, open};
 
 #[test]
 fn a_minimum_hold_outlasts_the_guard() {
@@ -77,19 +43,6 @@ fn the_key_does_not_outlive_its_last_reader() {
             });
         }
     }
-}
-
-#[test]
-fn a_longest_hold_ends() {
-    let servers = servers(1);
-    let locks = brisk(&servers, ms(3000));
-    let reader = locks.rw_lock(KEY).max_hold(ms(3500)).read().unwrap();
-    eventually("the longest hold ends", SOON, || reader.check().is_err());
-    let lost = reader.check().unwrap_err();
-    assert!(matches!(lost, redlock_sync::Error::Lost { reason: LostReason::MaxHold, .. }), "{lost:?}");
-    drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap_err());
-    assert!(reader.unlock().unwrap_err().is_lost());
-    drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap());
 }
 
 #[test]

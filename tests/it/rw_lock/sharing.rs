@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{LostReason, Redlock, RwLock, RwLockReadGuard};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
-use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
+use super::{KEY, SOON, agent, brisk, held, is_clean, ms, open, until_waiting};
 
 /// Calls `hold` in this number of threads, which all read at the same time.
 fn together(lock: &RwLock, threads: usize, hold: impl Fn(&RwLockReadGuard) + Sync) {
@@ -284,8 +284,8 @@ fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
 #[test]
 fn a_forked_child_has_no_part_in_what_is_shared() {
     let servers = servers(1);
-    let mut agent = Agent::start("fork", ms(1500), &servers);
-    agent.holds();
+    let mut agent = agent("fork", ms(1500), &servers);
+    agent.line();
     let locks = open(&servers);
     let readers = locks.rw_lock(KEY).inspect().unwrap();
     assert_eq!(readers.len(), 1);

@@ -1,6 +1,6 @@
 //! A semaphore never has more holders than permits.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use redis::cmd;
@@ -61,36 +61,6 @@ fn never_more_holders_than_permits_on_one_node() {
 #[test]
 fn never_more_holders_than_permits_on_three_nodes() {
     counts(3, 3, 15);
-}
-
-/// Holders increment a number by a read and a later write.
-fn excludes(nodes: usize, times: u64) {
-    let (servers, number) = (servers(nodes), AtomicU64::new(0));
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            let (semaphore, number) = (open(&servers).semaphore(KEY, 1), &number);
-            scope.spawn(move || {
-                for _ in 0..times {
-                    let permit = semaphore.acquire().unwrap();
-                    let read = number.load(Ordering::SeqCst);
-                    thread::yield_now();
-                    number.store(read + 1, Ordering::SeqCst);
-                    permit.release().unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(number.into_inner(), 4 * times);
-}
-
-#[test]
-fn a_semaphore_of_one_excludes_on_one_node() {
-    excludes(1, 250);
-}
-
-#[test]
-fn a_semaphore_of_one_excludes_on_three_nodes() {
-    excludes(3, 60);
 }
 
 #[test]
@@ -189,27 +159,6 @@ fn input_12_the_number_of_permits_is_checked() {
         assert!(errors[0].to_string().contains(&wrong.to_string()), "{}", errors[0]);
     }
     assert_eq!(locks.semaphore(KEY, 1024).available().unwrap(), 1024);
-}
-
-#[test]
-fn a_mutex_and_a_semaphore_of_one_name_refuse_each_other() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let (locks, others) = (open(&servers), open(&servers));
-        let guard = locks.mutex(KEY).lock().unwrap();
-        let semaphore = others.semaphore(KEY, 2);
-        let errors =
-            [semaphore.try_acquire().unwrap_err(), semaphore.acquire().unwrap_err(), semaphore.inspect().unwrap_err()];
-        assert!(errors.iter().all(|error| matches!(error, Error::WrongType { .. })), "{errors:?}");
-        guard.unlock().unwrap();
-        let permit = semaphore.acquire().unwrap();
-        let mutex = locks.mutex(KEY);
-        let errors = [mutex.try_lock().unwrap_err(), mutex.try_lock_for(ms(500)).unwrap_err()];
-        assert!(errors.iter().all(|error| matches!(error, Error::WrongType { .. })), "{errors:?}");
-        permit.check().unwrap();
-        permit.release().unwrap();
-        mutex.try_lock().unwrap().unlock().unwrap();
-    }
 }
 
 /// Holders have permits on different majorities. An attempt must find a permit that is free on all nodes, at whichever

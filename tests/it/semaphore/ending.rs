@@ -1,13 +1,12 @@
 //! Permits expire, are lost, or are given up together.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Error, LostReason};
 use redlock_tests::{Stopwatch, eventually, servers};
 
-use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
+use super::{KEY, QUEUE, SOON, brisk, ms, open};
 
 /// The release keeps the permit for the rest of its minimum hold. The lease is much longer.
 #[test]
@@ -66,26 +65,6 @@ fn the_permit_of_a_holder_that_is_gone_comes_back_after_its_lease() {
 }
 
 #[test]
-fn deleting_the_key_loses_all_permits_and_lets_waiters_in() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let semaphore = brisk(&servers, ms(3000)).semaphore(KEY, 2);
-        let held = [semaphore.acquire().unwrap(), semaphore.acquire().unwrap()];
-        for server in &servers {
-            assert!(server.del(KEY));
-        }
-        eventually("both are lost", SOON, || held.iter().all(|permit| permit.check().is_err()));
-        for permit in held {
-            let error = permit.release().unwrap_err();
-            assert!(matches!(error, Error::Lost { reason: LostReason::Deleted, .. }), "{error}");
-        }
-        let again = [semaphore.acquire().unwrap(), semaphore.acquire().unwrap()];
-        assert_eq!(semaphore.available().unwrap(), 0);
-        drop(again);
-    }
-}
-
-#[test]
 fn kind_02_a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
     let servers = servers(3);
     let semaphore = brisk(&servers, ms(3000)).semaphore(KEY, 8);
@@ -123,54 +102,6 @@ fn kind_04_what_a_node_lent_beside_the_permit_is_given_back() {
 }
 
 #[test]
-fn minimum_and_maximum_holds_are_kept() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let semaphore = brisk(&servers, ms(1500)).semaphore(KEY, 1);
-        let began = Instant::now();
-        semaphore.clone().min_hold(ms(700)).acquire().unwrap().release().unwrap();
-        assert!(semaphore.try_acquire().unwrap_err().is_busy());
-        let permit = semaphore.clone().max_hold(ms(1000)).acquire().unwrap();
-        assert!(began.elapsed() >= ms(690));
-        eventually("the longest hold ends", SOON, || permit.check().is_err());
-        let error = permit.release().unwrap_err();
-        assert!(matches!(error, Error::Lost { reason: LostReason::MaxHold, .. }), "{error}");
-    }
-}
-
-#[test]
-fn permits_are_renewed_and_extended() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let semaphore = brisk(&servers, ms(3000)).semaphore(KEY, 1);
-        let permit = semaphore.acquire().unwrap();
-        let began = Instant::now();
-        eventually("more than a lease has passed", SOON, || began.elapsed() > ms(4000));
-        permit.check().unwrap();
-        permit.extend(ms(20_000)).unwrap();
-        assert!(permit.remaining() > ms(15_000));
-        assert!(servers[0].pttl(KEY).unwrap() > ms(15_000));
-        permit.release().unwrap();
-    }
-}
-
-#[test]
-fn kind_10_closing_ends_waits_and_gives_permits_up() {
-    let servers = servers(1);
-    let (locks, others) = (open(&servers), open(&servers));
-    let held: Vec<_> = (0..2).map(|_| locks.semaphore(KEY, 2).acquire().unwrap()).collect();
-    let waiter = others.semaphore(KEY, 2);
-    let waiting = thread::spawn(move || waiter.acquire().map(drop));
-    until_queued(&servers[0], 1);
-    others.shutdown(Duration::ZERO).unwrap();
-    assert_eq!(waiting.join().unwrap(), Err(Error::Closed));
-    until_queued(&servers[0], 0);
-    assert_eq!(locks.shutdown(Duration::ZERO).unwrap().given_up.len(), 2);
-    assert!(held.iter().all(|permit| permit.check().unwrap_err().is_lost()));
-    assert!(servers[0].keys().is_empty());
-}
-
-#[test]
 fn fences_rise_from_holder_to_holder() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
@@ -187,18 +118,4 @@ fn fences_rise_from_holder_to_holder() {
             kept.release().and(permit.release()).unwrap();
         }
     }
-}
-
-#[test]
-fn kind_08_a_full_server_lends_nothing_new_and_keeps_what_is_lent() {
-    let servers = servers(1);
-    let semaphore = open(&servers).semaphore(KEY, 3);
-    let (permit, kept) = (semaphore.acquire().unwrap(), semaphore.clone().min_hold(SOON / 2).acquire().unwrap());
-    servers[0].fill();
-    assert!(matches!(semaphore.try_acquire().unwrap_err(), Error::Unavailable { .. }));
-    permit.extend(ms(60_000)).unwrap();
-    permit.release().unwrap();
-    kept.release().unwrap();
-    servers[0].unfill();
-    semaphore.try_acquire().unwrap().release().unwrap();
 }

@@ -9,31 +9,10 @@ use redlock_sync::{GuardSend, Redlock, SemaphorePermit};
 use redlock_tests::{Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, ms, open, until_queued};
+use crate::rig::settings;
 
 /// A time much shorter than the lease of 30 s, and than the time after which a sleeping wait makes an attempt.
 const PROMPT: Duration = Duration::from_secs(5);
-
-#[test]
-fn a_release_wakes_a_waiter() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        let (holder, waiter) = (open(&servers).semaphore(KEY, 2), open(&servers).semaphore(KEY, 2));
-        let (one, other) = (holder.acquire().unwrap(), holder.acquire().unwrap());
-        let waiting = thread::spawn(move || {
-            let permit = waiter.acquire().unwrap();
-            let at = Instant::now();
-            permit.release().unwrap();
-            at
-        });
-        // The waiter listens on one node, and its wait is in the queues of all nodes.
-        until_queued(&servers[0], 1);
-        let released = Instant::now();
-        one.release().unwrap();
-        let took = waiting.join().unwrap() - released;
-        assert!(took < PROMPT, "{nodes} nodes: {took:?}");
-        other.release().unwrap();
-    }
-}
 
 /// If several permits are given up in one step, then as many waiters get one.
 #[test]
@@ -136,7 +115,7 @@ fn a_waiter_that_is_stopped_holds_up_the_others_for_its_reservation_only() {
 }
 
 fn settings_for_short_reservations(servers: &[redlock_tests::Server]) -> redlock_sync::Redlock {
-    super::settings(servers).node_timeout(ms(250)).build().unwrap()
+    settings(servers.iter().map(redlock_tests::Server::url)).node_timeout(ms(250)).build().unwrap()
 }
 
 #[test]

@@ -137,6 +137,35 @@ fn no_file_names_a_registry() {
     }
 }
 
+/// Whether a file is the first one of a target, which `Cargo.toml` names, or a case of `tests/ui`.
+fn is_first(path: &Path) -> bool {
+    let folder = path.parent().unwrap();
+    ["main.rs", "lib.rs", "build.rs"].iter().any(|name| path.ends_with(name))
+        || ["bin", "fuzz_targets"].iter().any(|name| folder.ends_with(name))
+        || folder.iter().any(|part| part == "ui")
+        || folder.iter().count() < 2
+}
+
+/// A file of tests that no other file declares is not compiled.
+#[test]
+fn each_file_is_declared() {
+    let rust: Vec<_> = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")).collect();
+    let files: Vec<_> = rust.iter().map(|path| (path.parent().unwrap(), read(path).unwrap())).collect();
+    let is_declared = |path: &Path| {
+        let module = if path.ends_with("mod.rs") { path.parent().unwrap() } else { path };
+        let (name, above) = (module.file_stem().unwrap().to_str().unwrap(), module.parent().unwrap());
+        let by_mod = format!("mod {name};");
+        let by_path = [format!("/{name}.rs\"]"), format!("/{name}/mod.rs\"]")];
+        files.iter().any(|(folder, text)| {
+            let is_above = *folder == above || Some(*folder) == above.parent();
+            let is_beside = above.starts_with(folder) || folder.parent() == Some(above);
+            is_above && text.contains(&by_mod) || is_beside && by_path.iter().any(|words| text.contains(words))
+        })
+    };
+    let forgotten: Vec<_> = rust.iter().filter(|path| !is_first(path) && !is_declared(path)).collect();
+    assert!(forgotten.is_empty(), "no other file declares {forgotten:#?}");
+}
+
 #[test]
 fn a_machine_path_is_found() {
     let path = format!("/{}/", "home");

@@ -1,8 +1,10 @@
 //! The files of the repository, and Rust code without comments, strings and tests.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{LazyLock, Mutex};
 
 /// The workspace's folder.
 pub(super) fn root() -> &'static Path {
@@ -46,6 +48,7 @@ pub(super) fn read(path: &Path) -> Option<String> {
 }
 
 /// One Rust file.
+#[derive(Clone)]
 pub(super) struct Source {
     /// The path below the crate's `src`, as `quorum/ballot.rs`.
     pub(super) name: String,
@@ -76,7 +79,10 @@ fn mentions(line: &str, pattern: &str) -> bool {
 
 /// The code of one package, without files that hold only tests.
 pub(super) fn package(name: &str) -> Vec<Source> {
-    folder(&Path::new(name).join("src"))
+    // Several tests read each package, and to blank it takes a while.
+    static READ: LazyLock<Mutex<HashMap<String, Vec<Source>>>> = LazyLock::new(Mutex::default);
+    let read = || folder(&Path::new(name).join("src"));
+    READ.lock().unwrap().entry(name.to_owned()).or_insert_with(read).clone()
 }
 
 /// The code below a folder of the workspace, without files that hold only tests.

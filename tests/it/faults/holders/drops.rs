@@ -6,12 +6,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Event, MutexGuard, Observer};
+use redlock_sync::{Event, MutexGuard};
 use redlock_tests::{Act, eventually};
 
-use super::processes::Agent;
-use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SOON, for_sizes, timed};
+use super::processes::holding;
+use crate::faults::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SOON, for_sizes, timed};
 use crate::kinds::{Kind, each_kind, name_of_kind};
+use crate::observer::Calls;
+use crate::process::Process;
 
 /// A lease that outlasts every test. If the lock becomes free, then a release has freed it.
 const LONG: Duration = Duration::from_secs(120);
@@ -19,9 +21,9 @@ const LONG: Duration = Duration::from_secs(120);
 fn fault_42_a_process_ends_right_after_a_drop<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         for word in ["drop", "drop and return"] {
-            let (mut agent, token) = Agent::holding::<K>(rig, word, LONG);
+            let (mut agent, token) = holding::<K>(rig, word, LONG);
             assert!(rig.servers.iter().all(|server| server.holder(word).as_deref() == Some(&token)));
-            agent.say(word);
+            agent.tell(word);
             assert!(agent.wait().success());
             eventually("the lock is free", SOON, || rig.holding(word) == 0);
         }
@@ -30,7 +32,7 @@ fn fault_42_a_process_ends_right_after_a_drop<K: Kind>() {
 
 fn fault_43_a_server_hangs_at_a_drop_and_goes_on<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let locks = rig.client();
+        let locks = rig.through();
         let guard = K::new(&locks, KEY).lease(LONG).lock().unwrap();
         rig.servers[0].stop();
         let ((), took) = timed(|| drop(guard));
@@ -54,7 +56,7 @@ fn fault_43_a_server_hangs_at_a_drop_and_goes_on<K: Kind>() {
 #[test]
 fn fault_44_five_hundred_guards_are_dropped_while_a_server_hangs() {
     let rig = Rig::start(1);
-    let locks = rig.client();
+    let locks = rig.through();
     let lock = |n: usize| locks.mutex(format!("{n}")).renew(false).lease(LONG);
     let guards: Vec<_> = (0..500).map(|n| lock(n).lock().unwrap()).collect();
     let connections = rig.proxies[0].connections();
@@ -86,7 +88,7 @@ fn fault_44_a_new_client_drops_a_thousand_guards_while_its_server_hangs() {
 
 fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).lease(LONG);
+        let lock = K::new(&rig.through(), KEY).lease(LONG);
         K::unlock(lock.lock().unwrap()).unwrap();
         for _ in 0..50 {
             drop(lock.try_lock().unwrap());
@@ -105,7 +107,7 @@ fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
 /// The attempt uses another connection and finds the token of the dropped guard.
 fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let locks = rig.client();
+        let locks = rig.through();
         // The server returns only the beginning of a long token.
         let long = "a".repeat(200);
         for (act, name) in [(Act::Hold, ""), (Act::HoldReply, ""), (Act::Hold, &*long), (Act::HoldReply, &*long)] {
@@ -132,7 +134,7 @@ fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
 #[test]
 fn fault_46_a_release_that_failed_on_one_of_three_servers() {
     let rig = Rig::start(3);
-    let lock = rig.client().mutex(KEY).lease(LONG);
+    let lock = rig.through().mutex(KEY).lease(LONG);
     for _ in 0..5 {
         let guard = lock.lock().unwrap();
         rig.proxies[0].on("release", Act::ResetBefore);
@@ -148,7 +150,7 @@ fn fault_46_a_release_that_failed_on_one_of_three_servers() {
 #[test]
 fn fault_46_all_connections_break_around_a_drop() {
     let rig = Rig::start(1);
-    let lock = rig.client().mutex(KEY).lease(LONG);
+    let lock = rig.through().mutex(KEY).lease(LONG);
     for _ in 0..100 {
         let guard = lock.try_lock_for(SOON).unwrap();
         rig.proxies[0].drop_connections();
@@ -164,7 +166,7 @@ fn fault_46_all_connections_break_around_a_drop() {
 fn fault_46_the_connection_breaks_after_a_drop<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(1)] {
-            let lock = K::new(&rig.client(), KEY).lease(LONG);
+            let lock = K::new(&rig.through(), KEY).lease(LONG);
             let guard = lock.lock().unwrap();
             let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", act.clone())).collect();
             drop(guard);
@@ -186,7 +188,7 @@ fn fault_46_the_connection_breaks_after_a_drop<K: Kind>() {
 
 fn fault_47_a_process_forks_right_after_a_drop<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let mut agent = Agent::start(&["fork-after-drop", name_of_kind::<K>(), KEY], &rig.urls());
+        let mut agent = Process::start(&["fork-after-drop", name_of_kind::<K>(), KEY], &rig.proxy_urls());
         assert!(agent.wait().success());
         assert_eq!(rig.holding(KEY), 0);
     });
@@ -198,7 +200,7 @@ fn fault_48_a_guard_is_dropped_by_the_destructor_of_a_thread_local() {
         static HELD: RefCell<Option<MutexGuard>> = const { RefCell::new(None) };
     }
     for_sizes(&[1, 3], |rig| {
-        let locks = rig.client();
+        let locks = rig.through();
         let hold = || {
             let guard = locks.mutex(KEY).lease(LONG).lock().unwrap();
             HELD.set(Some(guard));
@@ -208,26 +210,21 @@ fn fault_48_a_guard_is_dropped_by_the_destructor_of_a_thread_local() {
     });
 }
 
-/// An observer that reports losses and releases.
-struct Ends(mpsc::Sender<&'static str>);
-
-impl Observer for Ends {
-    fn event(&self, event: &Event<'_>) {
-        let word = match event {
-            Event::Released { confirmed: true, .. } => "released",
-            Event::Released { .. } => "unconfirmed",
-            Event::Lost { .. } => "lost",
-            _ => return,
-        };
-        _ = self.0.send(word);
-    }
-}
-
 #[test]
 fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
     for_sizes(&[1, 3], |rig| {
         let (tell, told) = mpsc::channel();
-        let locks = rig.builder().observer(Arc::new(Ends(tell))).build().unwrap();
+        // Reports losses and releases.
+        let observer = move |event: &Event<'_>| {
+            let word = match event {
+                Event::Released { confirmed: true, .. } => "released",
+                Event::Released { .. } => "unconfirmed",
+                Event::Lost { .. } => "lost",
+                _ => return,
+            };
+            _ = tell.send(word);
+        };
+        let locks = rig.builder().observer(Calls(observer)).build().unwrap();
         let next = || told.recv_timeout(SOON).unwrap();
         drop(locks.mutex(KEY).lease(LONG).lock().unwrap());
         assert_eq!(next(), "released");
@@ -252,7 +249,7 @@ fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
 /// The drop waits for the renewal, and the shutdown for the drop. The lock is given up, whichever of them comes first.
 #[test]
 fn a_client_is_closed_while_a_drop_waits_for_a_renewal() {
-    let lease = Duration::from_secs(30);
+    let lease = Duration::from_secs(12);
     thread::scope(|scope| {
         for pause in [0, 1, 10, 30] {
             scope.spawn(move || {
@@ -279,29 +276,21 @@ fn a_client_is_closed_while_a_drop_waits_for_a_renewal() {
     });
 }
 
-/// An observer that takes its time for each release.
-#[derive(Default)]
-struct Slow {
-    reported: AtomicUsize,
-}
-
-impl Observer for Slow {
-    fn event(&self, event: &Event<'_>) {
-        if matches!(event, Event::Released { .. }) {
-            thread::sleep(Duration::from_millis(2));
-            self.reported.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
 /// Otherwise the background thread, which also repeats releases, falls behind without a limit.
 #[test]
 fn drops_wait_for_a_slow_observer() {
-    let (rig, slow) = (Rig::start(1), Arc::new(Slow::default()));
-    let locks = rig.builder().observer(Arc::clone(&slow)).build().unwrap();
+    let (rig, reported) = (Rig::start(1), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&reported);
+    let slow = move |event: &Event<'_>| {
+        if matches!(event, Event::Released { .. }) {
+            thread::sleep(Duration::from_millis(2));
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let locks = rig.builder().observer(Calls(slow)).build().unwrap();
     let lock = |name: &str| locks.mutex(name).lease(LONG).lock().unwrap();
     (0..500).for_each(|n| drop(lock(&n.to_string())));
-    let behind = 500 - slow.reported.load(Ordering::SeqCst);
+    let behind = 500 - reported.load(Ordering::SeqCst);
     assert!(behind < 80, "{behind} releases are not reported");
     let guard = lock(KEY);
     let lost = rig.proxies[0].on("release", Act::ResetBefore);

@@ -1,12 +1,12 @@
 //! The key has another type, or was deleted by hand.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Server, eventually};
 
-use super::rig::{KEY, LEASE, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use crate::faults::rig::{KEY, LEASE, MORE_SLACK, Rig, SOON, err, exists, for_sizes, lost, ms, timed};
 use crate::kinds::{Kind, each_kind};
 
 /// A node timeout so long that the test would notice a wait for it.
@@ -82,7 +82,7 @@ fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         // The lease is long enough that it cannot expire before a renewal. A lease that expires has another loss
         // reason.
-        let guard = K::new(&rig.client(), KEY).lease(LEASE * 2).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE * 2).lock().unwrap();
         rig.majority().iter().for_each(put_list);
         let (reason, _) = lost(&guard);
         assert_eq!(reason, LostReason::Taken);
@@ -94,35 +94,21 @@ fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
 fn fault_23_a_foreign_key_on_a_minority_is_one_vote_less<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
         put_list(&rig.servers[1]);
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).lock().unwrap();
         guard.fencing_token().unwrap();
         guard.extend(LEASE + ms(100)).unwrap();
         assert_eq!(rig.holding(KEY), rig.servers.len());
         let (outcome, took) = timed(|| K::unlock(guard));
         outcome.unwrap();
-        assert!(took < SLACK, "{took:?}");
+        assert!(took < MORE_SLACK, "{took:?}");
         assert_eq!(rig.holding(KEY), 1);
         assert!(is_untouched(&rig.servers[1]));
     });
 }
 
-fn fault_38_a_key_deleted_by_hand_is_lost_by_the_next_look<K: Kind>() {
-    for_sizes(&[1, 3, 5], |rig| {
-        // No renewal comes in time. A look comes when the lock has been held for a second.
-        let guard = K::new(&patient(rig), KEY).lease(Duration::from_secs(300)).lock().unwrap();
-        let deleted = Instant::now();
-        rig.majority().iter().for_each(|server| assert!(server.del(KEY)));
-        let (reason, at) = lost(&guard);
-        assert_eq!(reason, LostReason::Deleted);
-        assert!(at - deleted < ms(2000) + PATIENT + SLACK, "{:?}", at - deleted);
-        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
-        stays("nothing is re-created", ms(150), || rig.holding(KEY) == 0);
-    });
-}
-
 fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).lock().unwrap();
         let fence = guard.fencing_token().unwrap();
         let minority = &rig.servers[rig.majority().len()..];
         for server in minority {
@@ -150,7 +136,7 @@ fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
 
 fn fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).renew(false);
+        let lock = K::new(&rig.through(), KEY).renew(false);
         let delete = || rig.majority().iter().for_each(|server| _ = server.del(KEY));
         let guard = lock.lock().unwrap();
         delete();
@@ -179,7 +165,6 @@ each_kind!(all:
     fault_23_a_key_replaced_while_held_is_found_by_every_operation,
     fault_23_the_renewal_finds_a_replaced_key,
     fault_23_a_foreign_key_on_a_minority_is_one_vote_less,
-    fault_38_a_key_deleted_by_hand_is_lost_by_the_next_look,
     fault_38_a_key_deleted_on_a_minority_is_filled_again,
     fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock,
 );

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use redlock_sync::{LeaseState, LostReason};
 use redlock_tests::{Act, Proxy, Stopwatch, eventually, poll};
 
-use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use crate::faults::rig::{
+    KEY, LEASE, MORE_SLACK, NODE_TIMEOUT, Rig, SOON, err, exists, for_sizes, lost, ms, stays, timed,
+};
 use crate::kinds::{Kind, each_kind};
 
 fn loading() -> Act {
@@ -16,7 +18,7 @@ fn loading() -> Act {
 
 fn fault_24_renewals_that_fail_are_tried_again<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).lock().unwrap();
         let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on_each("extend", loading())).collect();
         eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
         guard.check().unwrap();
@@ -32,14 +34,14 @@ fn fault_24_renewals_that_fail_are_tried_again<K: Kind>() {
 
 fn fault_24_lost_only_at_the_own_deadline<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).lock().unwrap();
         rig.proxies.iter().for_each(|proxy| _ = proxy.on_each("extend", loading()));
         let deadline = Instant::now() + guard.remaining();
         eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
         let (reason, at) = lost(&guard);
         assert_eq!(reason, LostReason::Unreachable);
         assert!(at + ms(20) > deadline, "lost {:?} too early", deadline - at);
-        assert!(at < deadline + SLACK, "lost {:?} too late", at - deadline);
+        assert!(at < deadline + MORE_SLACK, "lost {:?} too late", at - deadline);
         let sent = rig.sent_for(guard.id().as_str());
         assert!(sent.iter().all(|seen| seen.name == "acquire" || seen.name == "extend"), "{sent:?}");
     });
@@ -47,7 +49,7 @@ fn fault_24_lost_only_at_the_own_deadline<K: Kind>() {
 
 fn fault_25_a_handler_that_panics_does_no_harm<K: Kind>() {
     for_sizes(&[1], |rig| {
-        let locks = rig.client();
+        let locks = rig.through();
         let guard = K::new(&locks, KEY).lease(LEASE).lock().unwrap();
         let (tell, told) = mpsc::channel();
         guard.on_lost(|_| panic!("this panic is part of the test"));
@@ -70,7 +72,7 @@ fn fault_25_a_handler_that_panics_does_no_harm<K: Kind>() {
 
 fn fault_25_a_handler_that_blocks_keeps_no_thread_waiting<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let locks = rig.client();
+        let locks = rig.through();
         let guard = K::new(&locks, KEY).lease(LEASE).lock().unwrap();
         let (blocked, is_blocked) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
@@ -110,13 +112,17 @@ fn watch(guard: &redlock_sync::Lease, is_gone: impl Fn() -> bool) -> LostReason 
 
 fn fault_25_check_needs_no_renewal_thread<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).renew(false).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).renew(false).lock().unwrap();
         let deadline = Instant::now() + guard.remaining();
         let gone = || rig.majority().iter().any(|server| !exists(server, KEY));
         assert_eq!(watch(&guard, gone), LostReason::Expired);
         let now = Instant::now();
-        assert!(now + ms(20) > deadline && now < deadline + SLACK, "{deadline:?} {now:?}");
-        assert!(guard.remaining().is_zero());
+        assert!(now + ms(20) > deadline && now < deadline + MORE_SLACK, "{deadline:?} {now:?}");
+        assert_eq!((guard.state(), guard.remaining()), (LeaseState::Lost(LostReason::Expired), Duration::ZERO));
+        assert!(guard.extend(LEASE).unwrap_err().is_lost());
+        assert!(guard.fencing_token().unwrap_err().is_lost());
+        eventually("the keys expire", SOON, || rig.holding(KEY) == 0);
+        assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Expired));
         assert!(rig.proxies.iter().all(|proxy| proxy.count("extend") == 0));
     });
 }
@@ -147,7 +153,7 @@ fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
 }
 
 fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
-    let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
+    let guard = K::new(&rig.through(), KEY).lease(LEASE).lock().unwrap();
     let token = guard.id().as_str().to_owned();
     // This call makes the servers load the script. Otherwise the client would send the script again at the end of the
     // round, and no thread would wait for that call.
@@ -157,11 +163,11 @@ fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     let (unlocked, took) = timed(|| K::unlock(guard));
     let returned = Instant::now();
     unlocked.unwrap();
-    assert!(took < 2 * NODE_TIMEOUT + SLACK, "{took:?}");
+    assert!(took < 2 * NODE_TIMEOUT + MORE_SLACK, "{took:?}");
     // With three nodes, the release may skip the node that did not answer. The lock is free all the same.
-    assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
+    assert!(rig.holding(KEY) <= rig.spare(), "{act:?}");
     fault.release();
-    stays("the late extend does not set the key again", ms(400), || rig.holding(KEY) <= rig.minority());
+    stays("the late extend does not set the key again", ms(400), || rig.holding(KEY) <= rig.spare());
     rig.other_client().mutex(KEY).try_lock().unwrap().unlock().unwrap();
     let late = rig.sent_after(&token, returned);
     assert!(late.is_empty(), "{act:?}: {late:?}");
@@ -194,7 +200,7 @@ fn fault_26_renewals_race_releases<K: Kind>() {
                 }
                 if K::unlock(guard).is_ok() {
                     ended.push((token, Instant::now()));
-                    assert!(rig.holding(&key) <= rig.minority());
+                    assert!(rig.holding(&key) <= rig.spare());
                 }
             }
             ended
@@ -205,7 +211,7 @@ fn fault_26_renewals_race_releases<K: Kind>() {
         });
         assert!(ended.len() >= ROUNDS, "the machine is too busy: {} rounds", ended.len());
         assert!(rig.proxies[0].count("extend") > 0, "no renewal took part in the race");
-        stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) <= rig.minority()));
+        stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) <= rig.spare()));
         for (token, returned) in ended {
             let late = rig.sent_after(&token, returned);
             assert!(late.is_empty(), "{late:?}");
@@ -216,12 +222,12 @@ fn fault_26_renewals_race_releases<K: Kind>() {
 fn fault_27_max_hold_ends_a_holder_that_hangs<K: Kind>() {
     const HOLD: Duration = ms(6000);
     for_sizes(&[1, 3], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(LEASE).max_hold(HOLD).lock().unwrap();
+        let guard = K::new(&rig.through(), KEY).lease(LEASE).max_hold(HOLD).lock().unwrap();
         let start = Stopwatch::start();
         let next = K::new(&rig.other_client(), KEY).lock().unwrap();
         let took = start.elapsed();
         assert!(took > LEASE + ms(500), "the renewals ended after only {took:?}");
-        assert!(took < HOLD + SLACK, "{took:?}");
+        assert!(took < HOLD + MORE_SLACK, "{took:?}");
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::MaxHold));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::MaxHold));
         next.check().unwrap();

@@ -10,7 +10,7 @@ use redis::cmd;
 use redlock_sync::{LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal};
+use crate::faults::rig::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -95,7 +95,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, jumped), LostReason::Taken);
     assert!(K::unlock(guard).unwrap_err().is_lost());
     other.check().unwrap();
-    assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
+    assert_eq!(rig.having(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();
     // The same fault occurs while no other client takes the lock.
     let guard = hold::<K>(&rig, ROOMY);

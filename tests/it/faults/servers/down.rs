@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Act, Server, eventually};
 
-use crate::faults::support::{
+use crate::faults::rig::{
     LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named,
     within,
 };

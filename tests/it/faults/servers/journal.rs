@@ -1,43 +1,25 @@
 //! The log messages about nodes that fail: one line for each change of a node's state, not one for each call.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-
 use redis::cmd;
 use redlock_tests::{Act, Fault, Proxy, Server, servers};
 
-use crate::faults::support::SOON;
+use crate::process::Process;
 
-/// A process that writes its log to stdout, and the lines that it wrote. The drop of this value kills the process.
-struct Journal {
-    process: Child,
-    lines: Receiver<String>,
-}
+/// A process that writes its log to stdout.
+struct Journal(Process);
 
 impl Journal {
     fn start(urls: impl IntoIterator<Item = String>) -> Journal {
-        let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
-        agent.arg("journal").args(urls).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = agent.spawn().unwrap();
-        let stdout = BufReader::new(process.stdout.take().unwrap());
-        let (tell, lines) = channel();
-        thread::spawn(move || stdout.lines().try_for_each(|line| tell.send(line.unwrap())));
-        Journal { process, lines }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(SOON).expect("the agent printed no further line")
+        Journal(Process::start(&["journal"], &urls.into_iter().collect::<Vec<_>>()))
     }
 
     /// Makes the process take the lock ten times. Returns the number of successes, and the log lines since the last
     /// read.
     fn work(&mut self) -> (usize, Vec<String>) {
-        writeln!(self.process.stdin.as_mut().unwrap()).unwrap();
+        self.0.tell("");
         let mut logged = Vec::new();
         loop {
-            let line = self.line();
+            let line = self.0.line();
             match line.strip_prefix("taken ") {
                 Some(taken) => return (taken.parse().unwrap(), logged),
                 None => logged.push(line),
@@ -49,13 +31,6 @@ impl Journal {
     #[track_caller]
     fn works_silently(&mut self) {
         assert_eq!(self.work(), (10, vec![]));
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
     }
 }
 
@@ -79,7 +54,7 @@ fn a_node_that_goes_away_and_comes_back() {
         journal.works_silently();
         servers[1].restart();
         // The probe finds that the node answers again.
-        is_about(&journal.line(), "INFO node 2", &servers[1], "answers again");
+        is_about(&journal.0.line(), "INFO node 2", &servers[1], "answers again");
         journal.works_silently();
     }
 }
@@ -95,7 +70,7 @@ fn the_only_node() {
     assert!(logged[1].starts_with("WARN failed to acquire `a`: the server cannot be reached"), "{logged:?}");
     assert_eq!(journal.work(), (0, vec![]));
     server.restart();
-    is_about(&journal.line(), "INFO node 1", &server, "answers again");
+    is_about(&journal.0.line(), "INFO node 1", &server, "answers again");
     assert_eq!(journal.work(), (10, vec!["INFO a majority of the nodes can be asked again".to_owned()]));
     journal.works_silently();
 }

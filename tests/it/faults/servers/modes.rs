@@ -7,7 +7,7 @@ use redis::cmd;
 use redlock_sync::{ConfigKind, Redlock};
 use redlock_tests::{Act, Proxy, Server, eventually};
 
-use crate::faults::support::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
+use crate::faults::rig::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -78,7 +78,7 @@ fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
     let builder = Redlock::builder().nodes(urls).restart_guard(false).lease(LONG).node_timeout(NODE_TIMEOUT);
     let locks = builder.build().unwrap();
     let guard = within(NODE_TIMEOUT, "lock()", || K::new(&locks, "a").lock().unwrap());
-    assert_eq!(rig.holding("a", guard.id().as_str()), 3);
+    assert_eq!(rig.having("a", guard.id().as_str()), 3);
     guard.extend(LONG).unwrap();
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();

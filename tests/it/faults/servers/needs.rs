@@ -8,7 +8,7 @@ use redlock_sync::{Error, Redlock, Task};
 use redlock_tests::{Server, eventually};
 
 use super::permissions::{documented_for, is_redis_6, needed_for, open, refusals};
-use crate::faults::support::{LONG, SOON};
+use crate::faults::rig::{LONG, SOON};
 
 /// How the kind's row in the documentation begins, and a function that calls all operations of the kind.
 type Use = fn(&Server, &Redlock) -> Result<(), Error>;

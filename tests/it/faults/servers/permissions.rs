@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{ConfigKind, Error, Redlock};
-use redlock_tests::{Server, Stopwatch, eventually};
+use redlock_tests::{Server, Stopwatch, eventually, patient, servers};
 
-use crate::faults::support::{
+use crate::faults::rig::{
     LONG, NODE_TIMEOUT, SLACK, SOON, assert_misuse, assert_refused_for_now, refused_at_once, within,
 };
 use crate::kinds::{Kind, each_kind};
@@ -312,4 +312,23 @@ fn fault_21_redis_6_is_asked_by_trying() {
     let before = dump();
     assert_eq!((ask(&server).unwrap(), dump()), (1, before), "nothing that is there was changed");
     assert!(keys.iter().all(|key| server.pttl(key).is_none()));
+}
+
+/// The user may write the keys of locks whose names have a hash tag, and no helper keys of other names.
+#[test]
+fn no_lock_is_taken_that_the_user_may_not_release() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        for server in &servers {
+            let rules = ["on", ">secret", "~order:*", "&redlock-sync:*", "+@all"];
+            server.ask::<()>(cmd("ACL").arg("SETUSER").arg("ann").arg(&rules));
+        }
+        let urls = servers.iter().map(|server| format!("redis://ann:secret@{}/", server.addr()));
+        let locks = patient().nodes(urls).build().unwrap();
+        // No process waits for this key, so the next attempt can be a plain `SET NX`.
+        locks.mutex("order:{7}:cart").lock().unwrap().unlock().unwrap();
+        let refused = locks.mutex("order:42").try_lock().unwrap_err();
+        assert!(refused.is_unavailable() && refused.to_string().contains("NOPERM"), "{refused}");
+        assert!(servers.iter().all(|server| server.get("order:42").is_none()));
+    }
 }

@@ -7,7 +7,7 @@ use redis::cmd;
 use redlock_sync::{ConfigKind, Error, LostReason, Redlock};
 use redlock_tests::{Act, Fault, Proxy, Server, eventually, poll};
 
-use crate::faults::support::{
+use crate::faults::rig::{
     LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, assert_misuse, assert_refused_for_now, for_each_n,
     lost_at_own_deadline, nodes_named, refused_at_once, within,
 };
@@ -111,7 +111,7 @@ fn fault_18_a_replica_among_the_nodes<K: Kind>() {
     rig.servers[0].replica_of(&other);
     for _ in 0..2 {
         let guard = K::new(&locks, "a").lock().unwrap();
-        assert_eq!(rig.holding("a", guard.id().as_str()), 2);
+        assert_eq!(rig.having("a", guard.id().as_str()), 2);
         guard.extend(LONG).unwrap();
         guard.fencing_token().unwrap();
         K::unlock(guard).unwrap();
@@ -119,7 +119,7 @@ fn fault_18_a_replica_among_the_nodes<K: Kind>() {
     rig.servers[0].promote();
     let guard = K::new(&locks, "a").lock().unwrap();
     let token = guard.id().as_str();
-    eventually("the promoted node has the token too", SOON, || rig.holding("a", token) == 3);
+    eventually("the promoted node has the token too", SOON, || rig.having("a", token) == 3);
     K::unlock(guard).unwrap();
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Server, Stopwatch, eventually};
 
-use crate::faults::support::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal, warm};
+use crate::faults::rig::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal, warm};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -95,7 +95,7 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     rig.proxies[2].refuse();
     let held = K::new(&a, "a").renew(false).lock().unwrap();
     let taken_until = Instant::now() + held.remaining();
-    assert_eq!(rig.holding("a", held.id().as_str()), 2);
+    assert_eq!(rig.having("a", held.id().as_str()), 2);
     rig.servers[1].restart();
     let restarted = Instant::now();
     sleep_into_second(10);
@@ -156,7 +156,7 @@ fn fault_16_scripts_are_flushed<K: Kind>() {
         let flush = || rig.servers.iter().for_each(|s| s.ask::<()>(redis::cmd("SCRIPT").arg("FLUSH")));
         flush();
         let guard = lock.try_lock().unwrap();
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(rig.having("a", guard.id().as_str()), n);
         flush();
         guard.extend(LONG).unwrap();
         assert!(guard.remaining() > LONG / 2);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LeaseState, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
-use crate::faults::support::{
+use crate::faults::rig::{
     LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each, for_each_n, nodes_named, warm, within,
 };
 use crate::kinds::{Kind, each_kind};
@@ -47,7 +47,7 @@ fn fault_05_reset_on_the_reply_to_an_acquire<K: Kind>() {
         let fault = rig.proxies[0].on("acquire", Act::ResetAfter);
         let guard = K::new(&locks, "a").lease(LONG).try_lock().unwrap();
         assert_eq!(fault.hits(), 1);
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(rig.having("a", guard.id().as_str()), n);
         assert_eq!(tokens_sent(&rig.proxies[0], "acquire"), [guard.id().as_str(); 2]);
         K::unlock(guard).unwrap();
         assert!(rig.is_free("a"));
@@ -69,7 +69,7 @@ fn fault_05_reset_twice_on_the_reply_to_an_acquire<K: Kind>() {
         assert!(rig.count("release") > releases);
         faults.iter().for_each(redlock_tests::Fault::release);
         let guard = lock.try_lock_for(SOON).unwrap();
-        assert_ne!(rig.holding("a", guard.id().as_str()), 0);
+        assert_ne!(rig.having("a", guard.id().as_str()), 0);
         K::unlock(guard).unwrap();
         assert!(rig.is_free("a"));
     });
@@ -128,7 +128,7 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
         });
         guard.check().unwrap();
         assert_eq!(rig.releases_of(guard.id().as_str()), 0, "a failed extend never deletes");
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(rig.having("a", guard.id().as_str()), n);
         // The client recovers from a single reset without a failed renewal. On a busy machine, a round may skip that
         // server for a moment.
         let fault = rig.proxies[0].on("extend", Act::ResetAfter);
@@ -179,7 +179,7 @@ fn fault_08_a_late_vote_of_a_round_that_was_won<K: Kind>() {
         let locks = rig.open_warm::<K>();
         let held = rig.proxies[0].on("acquire", Act::Hold);
         let guard = K::new(&locks, "a").fenced(true).lease(LONG).try_lock().unwrap();
-        assert_eq!(rig.holding("a", guard.id().as_str()), n - 1);
+        assert_eq!(rig.having("a", guard.id().as_str()), n - 1);
         K::unlock(guard).unwrap();
         held.release();
         eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
@@ -274,7 +274,7 @@ fn fault_09_a_slow_node<K: Kind>() {
         let end = guard.remaining() + start.elapsed().by_clock();
         assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
         let id = guard.id().as_str().to_owned();
-        eventually("all nodes have the lock", SOON, || rig.holding("a", &id) == n);
+        eventually("all nodes have the lock", SOON, || rig.having("a", &id) == n);
         guard.extend(LONG).unwrap();
         K::unlock(guard).unwrap();
         let took = start.elapsed();
@@ -292,7 +292,7 @@ fn fault_09_slow_nodes_are_asked_at_the_same_time<K: Kind>() {
         warm::<K>(&locks, LONG);
         rig.proxies.iter().for_each(|proxy| proxy.latency(trip / 2));
         let guard = within(trip, "try_lock()", || K::new(&locks, "a").try_lock().unwrap());
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(rig.having("a", guard.id().as_str()), n);
         within(trip, "extend()", || guard.extend(LONG).unwrap());
         within(trip, "unlock()", || K::unlock(guard).unwrap());
         assert!(rig.is_free("a"));
@@ -306,7 +306,7 @@ fn fault_09_a_slow_server_at_the_first_connection<K: Kind>() {
         rig.proxies.iter().for_each(|proxy| proxy.latency(Duration::from_millis(15)));
         let locks = rig.open();
         let guard = K::new(&locks, "a").try_lock().unwrap();
-        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(rig.having("a", guard.id().as_str()), n);
         K::unlock(guard).unwrap();
     });
 }

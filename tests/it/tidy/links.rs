@@ -1,12 +1,10 @@
-//! The pages: their length, their Rust code, and their links.
+//! Links of pages and of the crates' documentation, and the files that they name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::source::{package, read, tracked};
 
-/// The most lines of a page.
-const LONGEST: [(&str, usize); 2] = [("README.md", 220), ("ARCHITECTURE.md", 220)];
 /// The URL prefix with which pages that are shown elsewhere name a file of the repository.
 const REPOSITORY: &str = "https://github.com/redlock-sync/redlock-sync/";
 /// The documentation of the library's public items.
@@ -140,14 +138,6 @@ fn is_documented(pages: &BTreeMap<PathBuf, String>, item: &str, anchor: &str) ->
 }
 
 #[test]
-fn pages_are_short() {
-    for (page, longest) in LONGEST {
-        let lines = read(Path::new(page)).unwrap().lines().count();
-        assert!(lines <= longest, "{page} has {lines} lines, more than {longest}");
-    }
-}
-
-#[test]
 fn each_link_leads_to_something() {
     let pages = pages();
     let mut count = 0;
@@ -196,23 +186,6 @@ fn each_file_that_is_named_exists() {
         missing.extend(gone.map(|name| format!("{}: {name}", page.display())));
     }
     assert!(missing.is_empty(), "{missing:#?}");
-}
-
-/// Examples in the packages' own documentation are doctests, and are not checked here.
-#[test]
-fn all_rust_code_of_the_pages_is_run() {
-    let build = read(Path::new("tests/build.rs")).unwrap();
-    let samples = read(Path::new("tests/src/samples.rs")).unwrap();
-    let is_shown = |page: &PathBuf| !page.components().any(|part| part.as_os_str() == "src");
-    for (page, text) in pages().into_iter().filter(|(page, _)| is_shown(page)) {
-        let name = page.display().to_string();
-        let fences: Vec<&str> =
-            text.lines().filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2).collect();
-        assert!(fences.iter().all(|kind| ["rust", "text", "toml"].contains(kind)), "{name}: {fences:?}");
-        let is_named =
-            build.contains(&format!("\"{name}\"")) && samples.contains(&format!("\"{}\"", name.replace('/', "-")));
-        assert_eq!(fences.contains(&"rust"), is_named, "{name} in tests/build.rs and tests/src/samples.rs");
-    }
 }
 
 #[test]

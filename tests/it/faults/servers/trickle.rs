@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::Redlock;
 use redlock_tests::{Act, Fault, Stopwatch, eventually};
 
-use crate::handover::rig::{Rig, SLACK, SOON, ms};
+use crate::faults::rig::{MORE_SLACK, Rig, SOON, ms};
 
 const NODE_TIMEOUT: Duration = ms(1200);
 /// The pause is shorter than the client waits for a reply, so that no single byte is too late.
@@ -22,7 +22,7 @@ fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'stat
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(call()));
     let began = Stopwatch::start();
-    while began.elapsed() < BOUND + SLACK {
+    while began.elapsed() < BOUND + MORE_SLACK {
         if let Ok(returned) = told.recv_timeout(ms(20)) {
             return returned;
         }
@@ -40,7 +40,7 @@ fn trickling(n: usize) -> (Rig, Redlock, Fault) {
 }
 
 fn client(rig: &Rig) -> Redlock {
-    Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).node_timeout(NODE_TIMEOUT).build().unwrap()
+    rig.builder().node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn one_server_of_three_trickles() {
         locks.mutex("a").lock().unwrap().unlock().unwrap();
         began.elapsed() < PAUSE
     });
-    assert!(began.elapsed() < BOUND + SLACK, "too many calls waited for the server");
+    assert!(began.elapsed() < BOUND + MORE_SLACK, "too many calls waited for the server");
 }
 
 /// A busy machine can lose such a short lease at times. If each renewal waited for the slow server, then the lease
@@ -100,7 +100,7 @@ fn one_server_of_three_trickles() {
 #[test]
 fn a_short_lease_outlasts_one_server_of_three_that_trickles() {
     let rig = Rig::start(3);
-    let settings = Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).node_timeout(ms(250));
+    let settings = rig.builder().node_timeout(ms(250));
     let locks = settings.build().unwrap();
     let outlasts = |_| {
         let guard = locks.mutex("a").lease(ms(1000)).lock().unwrap();

@@ -1,9 +1,11 @@
+//! Locks with similar names.
+
 use std::sync::mpsc;
 use std::thread;
 
 use redlock_sync::Error;
 
-use crate::handover::rig::{Rig, SOON, ms};
+use super::rig::{Rig, SOON, ms};
 
 /// A holds one lock, and B waits for it. C releases another lock, for which D waits. The release must not grant
 /// anything to B.

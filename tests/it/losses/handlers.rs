@@ -1,3 +1,5 @@
+//! What `on_lost` handlers may do.
+
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

@@ -1,13 +1,14 @@
-//! Helpers of the fault tests: servers behind proxies, clients, and checks of when a lock is lost.
+//! Helpers of the fault tests: clients, and checks of when a lock is lost.
 
-use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Builder, ConfigKind, Error, LeaseState, LostReason, Redlock};
-use redlock_tests::{Proxy, Server, Stopwatch, eventually, poll, servers};
+use redlock_sync::{Builder, ConfigKind, Error, Lease, LeaseState, LostReason, Redlock};
+use redlock_tests::{Proxy, Seen, Server, Stopwatch, eventually, poll};
 
 use crate::kinds::Kind;
+pub(crate) use crate::rig::{Rig, exists, for_each, for_sizes, ms, timed};
 
+pub(crate) const KEY: &str = "order:42";
 /// The longest wait for a condition that normally takes milliseconds. It suffices on a machine that runs other tests
 /// too.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -23,35 +24,29 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The time that the machine may add to a bounded wait.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-
-/// N servers, each behind its own proxy.
-pub(crate) struct Rig {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) proxies: Vec<Proxy>,
-}
+/// The time that the machine may add while many threads work.
+pub(crate) const MORE_SLACK: Duration = Duration::from_secs(3);
 
 impl Rig {
-    pub(crate) fn start(n: usize) -> Rig {
-        Rig::of(servers(n))
-    }
-
-    pub(crate) fn of(servers: Vec<Server>) -> Rig {
-        let proxies = servers.iter().map(Proxy::start).collect();
-        Rig { servers, proxies }
-    }
-
     /// A builder whose nodes are the proxies. The restart guard is off because the servers of a test are younger than
     /// its leases.
     pub(crate) fn builder(&self) -> Builder {
-        Redlock::builder()
-            .nodes(self.proxies.iter().map(Proxy::url))
-            .restart_guard(false)
-            .lease(LEASE)
-            .node_timeout(NODE_TIMEOUT)
+        Redlock::builder().nodes(self.proxy_urls()).restart_guard(false).node_timeout(NODE_TIMEOUT)
     }
 
-    pub(crate) fn open(&self) -> Redlock {
+    /// A builder whose nodes are the servers.
+    pub(crate) fn direct(&self) -> Builder {
+        Redlock::builder().nodes(self.urls()).restart_guard(false).node_timeout(NODE_TIMEOUT)
+    }
+
+    /// A client with the default lease.
+    pub(crate) fn through(&self) -> Redlock {
         self.builder().build().unwrap()
+    }
+
+    /// A client with the lease `LEASE`.
+    pub(crate) fn open(&self) -> Redlock {
+        self.builder().lease(LEASE).build().unwrap()
     }
 
     /// A client that already has connections to all nodes. The servers have already loaded the scripts.
@@ -61,10 +56,14 @@ impl Rig {
         locks
     }
 
-    /// A client that connects to the servers directly, without the proxies.
+    /// A client like that of `open`, which connects to the servers directly.
     pub(crate) fn open_direct(&self) -> Redlock {
-        let urls = self.servers.iter().map(Server::url);
-        Redlock::builder().nodes(urls).restart_guard(false).lease(LEASE).node_timeout(NODE_TIMEOUT).build().unwrap()
+        self.direct().lease(LEASE).build().unwrap()
+    }
+
+    /// A client like that of `through`, which connects to the servers directly.
+    pub(crate) fn other_client(&self) -> Redlock {
+        self.direct().build().unwrap()
     }
 
     /// The number of nodes in a majority.
@@ -75,6 +74,10 @@ impl Rig {
     /// The number of nodes that may fail while a majority remains.
     pub(crate) fn spare(&self) -> usize {
         self.servers.len() - self.need()
+    }
+
+    pub(crate) fn majority(&self) -> &[Server] {
+        &self.servers[..self.need()]
     }
 
     /// The number of commands with this name that all proxies together received.
@@ -89,15 +92,55 @@ impl Rig {
         all.filter(|seen| seen.name == "release" && seen.args.iter().any(|arg| arg == token)).count()
     }
 
-    /// The number of nodes that have this token under the key.
-    pub(crate) fn holding(&self, key: &str, token: &str) -> usize {
-        self.servers.iter().filter(|server| server.holder(key).as_deref() == Some(token)).count()
-    }
-
     /// Whether no node has the key.
     pub(crate) fn is_free(&self, key: &str) -> bool {
-        self.servers.iter().all(|server| server.holder(key).is_none())
+        self.holding(key) == 0
     }
+
+    /// Whether a majority of the servers has this token under the key.
+    pub(crate) fn is_held_by(&self, key: &str, token: &str) -> bool {
+        self.having(key, token) >= self.need()
+    }
+
+    /// The number of script calls that the proxies received.
+    pub(crate) fn calls(&self) -> usize {
+        let scripts = ["acquire", "extend", "release", "fence", "inspect"];
+        self.proxies.iter().map(|proxy| scripts.iter().map(|name| proxy.count(name)).sum::<usize>()).sum()
+    }
+
+    /// The time until a majority of the servers is free without renewals.
+    pub(crate) fn free_in(&self, key: &str) -> Duration {
+        let mut left: Vec<_> = self.servers.iter().map(|server| server.pttl(key).unwrap_or_default()).collect();
+        left.sort_unstable();
+        left[self.need() - 1]
+    }
+
+    /// All calls with this token after its `unlock` returned, except releases. The client repeats a release until every
+    /// node has confirmed it.
+    pub(crate) fn sent_after(&self, token: &str, returned: Instant) -> Vec<Seen> {
+        let mut sent = self.sent_for(token);
+        sent.retain(|seen| seen.at > returned && seen.name != "release");
+        sent
+    }
+
+    pub(crate) fn heal(&self) {
+        self.proxies.iter().for_each(Proxy::heal);
+    }
+
+    /// All calls for this token.
+    pub(crate) fn sent_for(&self, token: &str) -> Vec<Seen> {
+        let all = self.proxies.iter().flat_map(Proxy::seen);
+        all.filter(|seen| own_token(seen) == Some(token)).collect()
+    }
+}
+
+/// The token of a call. In a script's call it is the first argument after the digest, the number of keys, and the keys.
+fn own_token(seen: &Seen) -> Option<&str> {
+    let Ok(keys) = seen.args.get(1)?.parse::<usize>() else {
+        // In a plain command, the token follows the key.
+        return seen.args.get(1).map(String::as_str).filter(|_| seen.name == "acquire");
+    };
+    seen.args.get(2 + keys).map(String::as_str)
 }
 
 /// Calls all methods of one lock. Afterwards the client has connections to all nodes, and the servers have loaded the
@@ -110,29 +153,6 @@ pub(crate) fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
     K::unlock(guard).unwrap();
     // An acquire that raises the fence counter uses another script.
     K::unlock(K::new(locks, "warm-up").fenced(true).lease(lease).lock().unwrap()).unwrap();
-}
-
-/// Runs the test for all numbers of nodes in parallel, because the tests mostly wait.
-pub(crate) fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
-    for_each("nodes", ns, test);
-}
-
-/// Runs the test for all given values in parallel.
-pub(crate) fn for_each<T: Clone + Send + Debug>(what: &str, all: &[T], test: impl Fn(T) + Sync) {
-    std::thread::scope(|scope| {
-        let test = &test;
-        let spawn = |one: &T| {
-            let one = one.clone();
-            scope.spawn(move || test(one))
-        };
-        let threads: Vec<_> = all.iter().map(spawn).collect();
-        for (one, thread) in all.iter().zip(threads) {
-            if let Err(panic) = thread.join() {
-                eprintln!("… with {one:?} {what}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    });
 }
 
 /// Runs `work`, and asserts that it took at most `limit` plus `SLACK`.
@@ -222,4 +242,26 @@ pub(crate) fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
     let config = |error: &Error| matches!(error, Error::Config { .. });
     assert!(config(&first) && config(&second) && config(&third), "{first}; {second}; {third}");
     first
+}
+
+pub(crate) fn err<T>(result: Result<T, Error>) -> Error {
+    result.map(drop).unwrap_err()
+}
+
+/// Waits until the lease is lost. Returns the reason, and when `check` first returned it.
+pub(crate) fn lost(lease: &Lease) -> (LostReason, Instant) {
+    let found = poll(SOON, || lease.check().err().map(|error| (error, Instant::now())));
+    let (error, at) = found.expect("the lock is never lost");
+    (error.lost_reason().unwrap_or_else(|| panic!("{error}")), at)
+}
+
+/// Asserts that the condition holds throughout the time `long`.
+pub(crate) fn stays(what: &str, long: Duration, mut holds: impl FnMut() -> bool) {
+    let broken = poll(long, || (!holds()).then_some(()));
+    assert!(broken.is_none(), "this did not hold for {long:?}: {what}");
+}
+
+/// Runs the test for all numbers of nodes in parallel.
+pub(crate) fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
+    for_each("nodes", ns, test);
 }

@@ -1,35 +1,18 @@
+//! The first attempt of a client that knows of no wait for the lock.
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::Redlock;
-use redlock_tests::{Act, Proxy, Server, eventually, open, patient, servers};
+use redlock_tests::{Act, Proxy, Server, eventually, open};
 
-const KEY: &str = "order:42";
-const SOON: Duration = Duration::from_secs(60);
+use super::rig::{KEY, SOON};
 
 /// A key of this client for which no process waits, so its next attempt can be a plain `SET NX`.
 fn uncontended(locks: &Redlock, key: &str) {
     locks.mutex(key).lock().unwrap().unlock().unwrap();
-}
-
-/// The user may write the keys of locks whose names have a hash tag, and no helper keys of other names.
-#[test]
-fn no_lock_is_taken_that_the_user_may_not_release() {
-    for nodes in [1, 3] {
-        let servers = servers(nodes);
-        for server in &servers {
-            let rules = ["on", ">secret", "~order:*", "&redlock-sync:*", "+@all"];
-            server.ask::<()>(cmd("ACL").arg("SETUSER").arg("ann").arg(&rules));
-        }
-        let urls = servers.iter().map(|server| format!("redis://ann:secret@{}/", server.addr()));
-        let locks = patient().nodes(urls).build().unwrap();
-        uncontended(&locks, "order:{7}:cart");
-        let refused = locks.mutex(KEY).try_lock().unwrap_err();
-        assert!(refused.is_unavailable() && refused.to_string().contains("NOPERM"), "{refused}");
-        assert!(servers.iter().all(|server| server.get(KEY).is_none()));
-    }
 }
 
 /// The release grants the lock on the server. So the next attempt of this client, a plain `SET NX`, finds it taken.
@@ -84,25 +67,4 @@ fn a_held_lock_far_away_is_busy() {
     }
     let refused = locks.mutex(KEY).try_lock().unwrap_err();
     assert!(refused.is_busy(), "{refused}");
-}
-
-/// The wait has slept until the end of the holder's lease, and found the lease renewed. From then on it relies on
-/// notifications and on the checks of its client. A server that hangs sends neither.
-#[test]
-fn a_wait_that_relies_on_notifications_notices_that_the_server_hangs() {
-    let server = Server::start();
-    let lease = Duration::from_secs(5);
-    let holder = Redlock::builder().node(server.url()).node_timeout(lease / 3).build().unwrap();
-    let guard = holder.mutex(KEY).lease(lease).lock().unwrap();
-    let settings = patient().node(server.url()).unavailable_after(Duration::from_secs(1));
-    let locks = settings.build().unwrap();
-    let waiter = thread::spawn(move || locks.mutex(KEY).lock().map(drop));
-    let relies = std::time::Instant::now() + 2 * lease;
-    eventually("the wait relies on notifications", SOON, || std::time::Instant::now() > relies);
-    guard.check().unwrap();
-    server.stop();
-    eventually("the waiter returns", SOON, || waiter.is_finished());
-    let error = waiter.join().unwrap().unwrap_err();
-    assert!(error.is_unavailable(), "{error}");
-    server.cont();
 }

@@ -6,10 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Event, Observer, Redlock};
+use redlock_sync::{Event, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, open, patient, servers};
 
 use crate::logged::{listen, said_of};
+use crate::observer::Calls;
+use crate::rig::{for_each, until_older};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -21,15 +23,6 @@ fn counting_downs(url: String) -> (Redlock, Arc<AtomicUsize>) {
         _ = counted.fetch_add(usize::from(matches!(event, Event::NodeDown { .. })), Ordering::SeqCst);
     };
     (patient().node(url).observer(Calls(observer)).build().unwrap(), downs)
-}
-
-/// An observer that is a function.
-struct Calls<F>(F);
-
-impl<F: Fn(&Event<'_>) + Send + Sync> Observer for Calls<F> {
-    fn event(&self, event: &Event<'_>) {
-        (self.0)(event);
-    }
 }
 
 /// The first reply after an outage changes the status of the server. The observer that is told locks something by this
@@ -144,7 +137,7 @@ fn a_server_that_allows_one_connection() {
 #[test]
 fn a_slow_server_does_not_set_the_pace() {
     const FAR: Duration = Duration::from_secs(2);
-    for place in 0..3 {
+    for_each("is far", &[0, 1, 2], |place| {
         let servers = servers(3);
         let proxy = Proxy::start(&servers[place]);
         let urls = (0..3).map(|n| if n == place { proxy.url() } else { servers[n].url() });
@@ -157,7 +150,7 @@ fn a_slow_server_does_not_set_the_pace() {
         }
         assert!(start.elapsed() < FAR * 5, "place {place}: {:?}", start.elapsed());
         eventually("nothing is left", SOON, || servers.iter().all(|server| server.get("a").is_none()));
-    }
+    });
 }
 
 /// One of three servers is farther than the others, so its yes to the attempt counts for nothing. The renewals give it
@@ -194,10 +187,8 @@ fn a_slow_server_decides_while_another_one_has_no_vote() {
     let proxy = Proxy::start(&servers[2]);
     let urls = [servers[0].url(), servers[1].url(), proxy.url()];
     let locks = patient().nodes(urls).lease(SHORT).node_timeout(SHORT / 2).build().unwrap();
-    eventually("the servers are old", LEASE, || {
-        let up = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap() > 3;
-        servers.iter().all(up) && locks.mutex("warm").try_lock().is_ok()
-    });
+    until_older(&servers, 2 * SHORT);
+    eventually("the servers vote", LEASE, || locks.mutex("warm").try_lock().is_ok());
     proxy.latency(Duration::from_millis(150));
     // One call waits for it, and marks it as slow.
     for _ in 0..3 {

@@ -1,14 +1,14 @@
-//! Bodies of tasks that take longer than a node timeout to transfer. Such a body does not count as an outage, and other
-//! calls of the client work meanwhile.
+//! Large bodies of tasks. One that takes longer than a node timeout to transfer does not count as an outage, and other
+//! calls of the client work meanwhile. A reply has no more bodies than arrive in time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Queue, Redlock};
+use redlock_sync::{Queue, Redlock, Retry, Task};
 use redlock_tests::{Proxy, Server, eventually};
 
-use crate::handover::rig::{SOON, ms};
+use super::rig::{SOON, ms, plain};
 
 /// The largest body that a queue accepts by default.
 const LARGEST: usize = 512 * 1024;
@@ -117,4 +117,33 @@ fn a_body_that_is_too_slow_is_no_outage() {
         let is_none = matches!(claimed, Ok(None)) || claimed.as_ref().is_err_and(redlock_sync::Error::is_unavailable);
         assert!(is_none, "{claimed:?}");
     });
+}
+
+/// A lost reply loses its tasks, so a pop takes only a few large ones.
+#[test]
+fn a_pop_returns_no_more_bodies_than_arrive_in_time() {
+    let server = Server::start();
+    let mails = plain(&server, "q");
+    for n in 0..5 {
+        mails.push(Task::new(vec![n; 20_000])).unwrap();
+    }
+    mails.push(Task::new(vec![5; 200_000])).unwrap();
+    let pop = || mails.pop_due(100).unwrap().len();
+    assert_eq!([(); 4].map(|()| pop()), [3, 2, 1, 0]);
+}
+
+/// A client must read a whole reply within one node timeout, and the server handles no other call meanwhile.
+#[test]
+fn a_look_at_tasks_returns_no_more_bodies_than_arrive_in_time() {
+    let server = Server::start();
+    let mails = plain(&server, "q").retry(Retry::every(Duration::from_millis(1)).max_attempts(1));
+    let sizes = [400_000, 400_000, 400_000];
+    for size in sizes {
+        mails.push(vec![b'x'; size]).unwrap();
+    }
+    assert_eq!((mails.peek(10).unwrap().len(), mails.peek_due(10).unwrap().len(), mails.len().unwrap()), (2, 2, 3));
+    for _ in sizes {
+        mails.try_claim().unwrap().unwrap().fail("boom").unwrap();
+    }
+    assert_eq!((mails.dead(10).unwrap().len(), mails.dead_len().unwrap()), (2, 3));
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redlock_sync::{Cancel, Error, Redlock};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
-const KEY: &str = "order:42";
-const SOON: Duration = Duration::from_secs(60);
+use super::rig::{KEY, SOON};
+
 /// A time longer than such a mark lasts. Without marks, this fault took longer: 40 waits were granted the lock for 300
 /// ms each, or kept other clients out for an hour.
 const MARKS_END: Duration = Duration::from_secs(8);

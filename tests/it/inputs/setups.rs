@@ -7,7 +7,7 @@ use std::thread;
 use redlock_sync::{Error, Redlock};
 use redlock_tests::{Act, Proxy, Server};
 
-use crate::handover::rig::ms;
+use super::ms;
 use crate::logged::logged;
 
 /// Asserts that the error is `Config`, has one line, and contains all these words.
@@ -153,17 +153,4 @@ fn what_a_terminal_would_obey_is_escaped() {
     );
     assert!(!lines.iter().any(|line| line.contains(char::is_control)), "{lines:?}");
     drop(guard);
-}
-
-/// The attempts for all keys are sent together. If the server is silent, they take the whole node timeout.
-#[test]
-fn a_multi_lock_says_why_the_servers_gave_it_no_key() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(500)).build().unwrap();
-    let accounts = locks.multi_lock(["account:3", "account:7"]);
-    accounts.lock().unwrap().unlock().unwrap();
-    proxy.black_hole();
-    let error = accounts.try_lock().unwrap_err();
-    assert!(error.is_unavailable() && error.to_string().contains("timed out"), "{error}");
 }

@@ -1,11 +1,12 @@
-use std::sync::mpsc;
+//! A granted lock has the settings of the waiter.
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{GuardSend, MutexGuard, Redlock};
 use redlock_tests::{Stopwatch, eventually, poll};
 
-use crate::handover::rig::{Rig, SLACK, SOON, ms, this_thread, until_asleep};
+use super::rig::{Rig, SLACK, SOON, ms};
 
 /// The settings of a waiter.
 #[derive(Debug, Clone, Copy)]
@@ -97,64 +98,4 @@ fn a_granted_lock_has_the_settings_of_the_waiter_in_every_combination() {
             }
         });
     }
-}
-
-/// Threads of one client hand their lease to each other. A lease that its holder extended beyond the next thread's
-/// setting must not be handed over.
-#[test]
-fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
-    let rig = Rig::start(1);
-    let locks = rig.client();
-    let lock = locks.mutex("order:42").lease(ms(4000));
-    let held = lock.lock().unwrap();
-    held.extend(Duration::from_secs(60)).unwrap();
-    let (say, said) = mpsc::channel();
-    thread::scope(|scope| {
-        let next = scope.spawn(|| {
-            say.send(this_thread()).unwrap();
-            let guard = lock.lock().unwrap();
-            (guard.remaining(), guard.id().clone())
-        });
-        until_asleep(&said.recv().unwrap());
-        let id = held.id().clone();
-        held.unlock().unwrap();
-        let (left, next_id) = next.join().unwrap();
-        assert!(left <= ms(4000) && next_id != id, "{left:?} are left");
-    });
-}
-
-/// A failover to a replica without the last writes can bring back waits that have ended, although their clients still
-/// run.
-#[test]
-fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
-    let rig = Rig::start(1);
-    let (server, [holder, waits]) = (&rig.servers[0], [rig.client(), rig.client()]);
-    let (k, queue) = (waits.mutex("k"), "{k}:waits");
-    // The client also waits for another lock, so its channel stays subscribed.
-    let other = holder.mutex("other").lock().unwrap();
-    thread::scope(|scope| {
-        let listens = scope.spawn(|| waits.mutex("other").lock().unwrap().unlock());
-        eventually("the wait is in the queue", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:waits")));
-        for fenced in [false, true] {
-            let held = holder.mutex("k").lock().unwrap();
-            let over = scope.spawn(|| k.lock().unwrap().unlock());
-            let mut left: Vec<String> = Vec::new();
-            eventually("the wait is in the queue", SOON, || {
-                left = server.ask(redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1));
-                !left.is_empty()
-            });
-            held.unlock().unwrap();
-            over.join().unwrap().unwrap();
-            let channel = left[0].split('/').next().unwrap();
-            let held = holder.mutex("k").fenced(fenced).lock().unwrap();
-            for (i, wait) in [left[0].clone(), format!("{channel}/0"), format!("{channel}/1000000")].iter().enumerate()
-            {
-                server.ask::<usize>(redis::cmd("ZADD").arg(queue).arg(i).arg(wait));
-            }
-            held.unlock().unwrap();
-            rig.client().mutex("k").try_lock_for(ms(5000)).expect("an ended wait got the lock").unlock().unwrap();
-        }
-        other.unlock().unwrap();
-        listens.join().unwrap().unwrap();
-    });
 }
