@@ -22,12 +22,12 @@ chaos [OPTIONS]
   --lease MS        of a claim of a task, default 1000
   --burst N         so many tasks come at once every two seconds, the others one by one; default 100
   --seconds N       length of the run, default 60
-  --storm MS        length of a storm of faults, default 20000; with tasks 10000
-  --calm MS         length of the calm after it, default 9000; with tasks 8000; a run that is shorter than both is one storm
+  --storm MS        length of a storm of faults, default 20000, with tasks 10000
+  --calm MS         length of the calm after it, default 9000, with tasks 8000; a shorter run is one storm
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults, or `none`; `--schedule` shows their names
   --commands A,B,…  faults of single commands strike these only, such as extend or SUBSCRIBE
-  --gap MS          longest time between two faults of a node, default 1200; keys are deleted about as often
+  --gap MS          longest time between two faults of a node, default 1200, with tasks 600; those of a client are rarer
   --beyond          also faults beyond what the library promises exclusion for; then overlap and tokens are not judged
   --out DIR         where the logs go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
@@ -111,7 +111,7 @@ impl Options {
     /// The defaults of a run with tasks.
     fn of_tasks() -> Self {
         let commands = TASK_COMMANDS.to_vec();
-        Self { nodes: 1, threads: 4, crowd: 0, storm: 10_000, calm: 8000, gap: 1000, commands, ..Self::default() }
+        Self { nodes: 1, threads: 4, crowd: 0, storm: 10_000, calm: 8000, gap: 600, commands, ..Self::default() }
     }
 
     pub(crate) fn has_tasks(&self) -> bool {

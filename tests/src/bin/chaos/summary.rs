@@ -28,7 +28,8 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     let forked = options.forked.word();
     _ = writeln!(
         out,
-        "\n{place}, {clients} clients ({forked} of them forked) with {threads} threads each, {work}, {seconds} s, seed {seed}"
+        "\n{place}, {clients} clients ({forked} of them forked) with {threads} threads each, {work}, {seconds} s, \
+         seed {seed}"
     );
     let done = if options.has_tasks() { claims(history) } else { holds(history) };
     _ = writeln!(out, "\n{done}\n{}\n{}", outcomes(history), faults(history));
