@@ -17,9 +17,7 @@ fn a_short_run_finds_nothing() {
     let output = chaos(&format!("--safety --nodes 3 --clients 4 --seconds 7 --seed 5 --out {}", out.display()));
     let said = stdout(&output);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 20, "{said}");
-    let picture = std::fs::read_to_string(out.join("timeline.svg")).unwrap();
-    assert!(picture.contains("node 2") && picture.contains("held by"), "the picture lacks nodes or holds");
+    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 19, "{said}");
 }
 
 /// Workers are killed and stopped, and the server restarts. No task may be lost or left, and no outdated end may be
@@ -30,7 +28,7 @@ fn a_short_run_with_workers_finds_nothing() {
     let output = chaos(&format!("--safety --tasks 400 --clients 3 --seconds 5 --seed 5 --out {}", out.display()));
     let said = stdout(&output);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 8, "{said}");
+    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 10, "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!
 //! guarantee: A call of a former holder …        no other control is for this guarantee
 //! chaos: --nodes 1 --faults pause,hold          options of the chaos run
-//! checkers: overlap, counter                    at least one must find a violation; `none`: no checker may find one
+//! checkers: overlap, store                      at least one must find a violation; `none`: no checker may find one
 //! simulation: REDLOCK_SIM_NODES=1               settings of the simulation; one line for each run of it
 //! violations: two holders, is taken away        the violation must contain at least one of these phrases
 //!

@@ -1,6 +1,7 @@
 //! The events that a client logs. Each event is one line with its time on the common clock.
 //!
-//! The format is `AT SESSION KEY WHAT …`. A session is one acquire of a lock and all calls that belong to it.
+//! The format is `AT SESSION KEY WHAT …`. A session is one acquire of a lock, or one call for a task, and all calls that
+//! belong to it.
 
 use std::fmt;
 use std::str::{FromStr, SplitWhitespace};
@@ -91,7 +92,7 @@ words! {
     Op {
         Lock = "lock", TryLock = "try_lock", TryLockFor = "try_lock_for", Nested = "nested", Unlock = "unlock", Extend = "extend",
         Fence = "fence", Attribute = "attribute", Drop = "drop", Arrive = "arrive", Look = "look", Await = "await", Once = "once",
-        Lead = "lead", Resign = "resign",
+        Lead = "lead", Resign = "resign", Claim = "claim", Ack = "ack", Retry = "retry", Fail = "fail",
     }
 }
 
@@ -141,8 +142,6 @@ pub(crate) enum What {
     Slots {
         slots: u64,
     },
-    /// The lease is not renewed automatically. If the session extends it, it does so before the first check.
-    Fixed,
     /// A call of `check()` began at this time. The library states until when it claims the lock, or that the lock is
     /// lost.
     Check {
@@ -151,19 +150,6 @@ pub(crate) enum What {
     /// The number that `fencing_token()` returned.
     Number {
         fence: u64,
-    },
-    /// The session wrote the counter, after it had read the version `parent`.
-    Wrote {
-        version: u64,
-        parent: u64,
-        begin: u64,
-        end: u64,
-    },
-    /// A write to the fenced store began at this time.
-    Stored {
-        fence: u64,
-        accepted: bool,
-        end: u64,
     },
     /// A worker is about to arrive at a latch.
     Arrives {
@@ -180,10 +166,21 @@ pub(crate) enum What {
     Ran {
         job: u64,
     },
+    /// A push of a task that began at the time `from` has ended. A fresh task is due at once and was not queued before.
+    Pushed {
+        task: u64,
+        from: u64,
+        is_fresh: bool,
+    },
+    /// A call that began at the time `from` has claimed a task.
+    Claimed {
+        task: u64,
+        fence: u64,
+        attempt: u64,
+        from: u64,
+    },
     /// The library called the `on_lost` handler.
     Told,
-    /// The session has ended, and its guard no longer exists.
-    Over,
     /// The gauge of a client acquired and released its lock.
     Beat,
     /// The process, or the whole machine, did not run from this time until now.
@@ -225,15 +222,13 @@ impl fmt::Display for Event {
             What::Check { until: Some(until) } => write!(f, "check ok {until}"),
             What::Check { until: None } => write!(f, "check lost"),
             What::Number { fence } => write!(f, "number {fence}"),
-            What::Wrote { version, parent, begin, end } => write!(f, "wrote {version} {parent} {begin} {end}"),
-            What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
             What::Slots { slots } => write!(f, "slots {slots}"),
-            What::Fixed => write!(f, "fixed"),
             What::Arrives { latch, worker } => write!(f, "arrives {latch} {worker}"),
             What::Saw { latch, from, is_open } => write!(f, "saw {latch} {from} {is_open}"),
             What::Ran { job } => write!(f, "ran {job}"),
+            What::Pushed { task, from, is_fresh } => write!(f, "pushed {task} {from} {is_fresh}"),
+            What::Claimed { task, fence, attempt, from } => write!(f, "claimed {task} {fence} {attempt} {from}"),
             What::Told => write!(f, "told"),
-            What::Over => write!(f, "over"),
             What::Beat => write!(f, "beat"),
             What::Stalled { from } => write!(f, "stalled {from}"),
             What::Uses { phase, threads, files } => write!(f, "uses {} {threads} {files}", phase.word()),
@@ -263,17 +258,15 @@ impl FromStr for Event {
                 What::Check { until: if said == "ok" { Some(next(words)?) } else { None } }
             }
             "number" => What::Number { fence: next(words)? },
-            "wrote" => {
-                What::Wrote { version: next(words)?, parent: next(words)?, begin: next(words)?, end: next(words)? }
-            }
-            "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
             "arrives" => What::Arrives { latch: next(words)?, worker: next(words)? },
             "saw" => What::Saw { latch: next(words)?, from: next(words)?, is_open: next(words)? },
             "slots" => What::Slots { slots: next(words)? },
-            "fixed" => What::Fixed,
             "ran" => What::Ran { job: next(words)? },
+            "pushed" => What::Pushed { task: next(words)?, from: next(words)?, is_fresh: next(words)? },
+            "claimed" => {
+                What::Claimed { task: next(words)?, fence: next(words)?, attempt: next(words)?, from: next(words)? }
+            }
             "told" => What::Told,
-            "over" => What::Over,
             "beat" => What::Beat,
             "stalled" => What::Stalled { from: next(words)? },
             "uses" => What::Uses { phase: next(words)?, threads: next(words)?, files: next(words)? },
@@ -309,15 +302,13 @@ mod tests {
             What::Check { until: Some(9) },
             What::Check { until: None },
             What::Number { fence: 7 },
-            What::Wrote { version: 2, parent: 1, begin: 7, end: 8 },
-            What::Stored { fence: 7, accepted: false, end: 8 },
             What::Arrives { latch: 7, worker: 2 },
             What::Saw { latch: 7, from: 6, is_open: false },
             What::Slots { slots: 5 },
-            What::Fixed,
             What::Ran { job: 7 },
+            What::Pushed { task: 7, from: 6, is_fresh: true },
+            What::Claimed { task: 7, fence: 3, attempt: 2, from: 6 },
             What::Told,
-            What::Over,
             What::Beat,
             What::Stalled { from: 3 },
             What::Uses { phase: Phase::After, threads: 1, files: 9 },

@@ -8,7 +8,7 @@ use redis::cmd;
 use redlock_sync::Builder;
 use redlock_tests::{Group, Server};
 
-use crate::event::words;
+use crate::plan::Kind;
 
 const REPLICAS: u32 = 2;
 const SENTINELS: usize = 3;
@@ -21,14 +21,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// as down.
 const APART: Duration = Duration::from_millis(300);
 
-words! {
-    /// The faults of a group.
-    Blow {
-        KillMaster = "kill_master", Forget = "forget", Depose = "depose", FailOver = "fail_over", Apart = "apart", KillReplica = "kill_replica",
-        StopSentinel = "stop_sentinel", KillSentinel = "kill_sentinel", Stop = "stop", Reset = "reset", Scripts = "scripts",
-    }
-}
-
 pub(crate) fn start() -> Group {
     Group::start(REPLICAS as usize, SENTINELS)
 }
@@ -38,22 +30,13 @@ pub(crate) fn guarded(settings: Builder, url: &str) -> Builder {
     if url.contains("+sentinel://") { settings.failover_guard(true).min_replicas_ack(REPLICAS) } else { settings }
 }
 
-/// True if the fault of this name can strike the node, which is a Sentinel group or a single server.
-pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
-    match fault.parse() {
-        Ok(Blow::Stop | Blow::Reset | Blow::Scripts) => true,
-        other => other.is_ok() == a_group,
-    }
-}
-
 /// Executes the fault and waits until the group is whole again.
-pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
-    let blow = fault.parse().expect("a fault of a group");
+pub(crate) fn strike(group: &Group, kind: Kind, length: Duration, nth: usize) {
     let master = group.master();
     let sentinel = &group.sentinels[nth % group.sentinels.len()];
-    match blow {
-        Blow::KillMaster => kill(group, master, length),
-        Blow::Apart => {
+    match kind {
+        Kind::KillMaster => kill(group, master, length),
+        Kind::Apart => {
             let old = group.apart(|master| {
                 thread::sleep(length.min(APART));
                 master.kill();
@@ -62,15 +45,15 @@ pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
             kill(group, old, length);
         }
         // The master restarts before the sentinels notice it, so the replicas lose their data too.
-        Blow::Forget => master.restart(),
-        Blow::Depose => {
+        Kind::Forget => master.restart(),
+        Kind::Depose => {
             master.stop();
             group.moved_from(master);
             thread::sleep(length);
             master.cont();
         }
-        Blow::FailOver => _ = group.fail_over(),
-        Blow::KillReplica => {
+        Kind::FailOver => _ = group.fail_over(),
+        Kind::KillReplica => {
             let replicas = group.replicas();
             let replica = replicas[nth % replicas.len()];
             replica.kill();
@@ -78,11 +61,12 @@ pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
             replica.restart();
             replica.replica_of(master);
         }
-        Blow::StopSentinel => during(length, || sentinel.stop(), || sentinel.cont()),
-        Blow::KillSentinel => during(length, || sentinel.kill(), || sentinel.restart()),
-        Blow::Stop => during(length, || master.stop(), || master.cont()),
-        Blow::Reset => _ = master.try_ask::<usize>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal")),
-        Blow::Scripts => master.ask(cmd("SCRIPT").arg("FLUSH")),
+        Kind::StopSentinel => during(length, || sentinel.stop(), || sentinel.cont()),
+        Kind::KillSentinel => during(length, || sentinel.kill(), || sentinel.restart()),
+        Kind::Stop => during(length, || master.stop(), || master.cont()),
+        Kind::Reset => _ = master.try_ask::<usize>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal")),
+        Kind::Scripts => master.ask(cmd("SCRIPT").arg("FLUSH")),
+        other => panic!("{} does not strike a group", other.word()),
     }
     wait_until_whole(group);
 }

@@ -1,7 +1,7 @@
 //! The history of a run. It is collected from the logs of the clients, the nemesis, the store and the observers. The
 //! checkers are functions of the history.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::event::{Event, Op, Outcome, Phase, Session, UNKNOWN, Wants, What, words};
 use crate::names::{ACCOUNT, CROWD};
@@ -41,8 +41,6 @@ pub(crate) struct Hold {
     pub(crate) token: Option<String>,
     /// The slots of a semaphore that are held. Each slot is one bit.
     pub(crate) slots: u64,
-    /// True if the lease is not renewed automatically.
-    pub(crate) is_fixed: bool,
     pub(crate) looks: Vec<Look>,
     pub(crate) fence: Option<u64>,
     /// The times at which the handlers of a loss were called.
@@ -66,7 +64,6 @@ impl Hold {
             begin,
             token,
             slots: 0,
-            is_fixed: false,
             looks: Vec::new(),
             fence: None,
             told: Vec::new(),
@@ -114,26 +111,15 @@ impl Hold {
         self.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).max()
     }
 
+    /// True if a check or the unlock reported the loss.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.saw_loss().is_some() || self.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Lost)
+    }
+
     /// The time of the first check that reported the loss.
     pub(crate) fn saw_loss(&self) -> Option<u64> {
         self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min()
     }
-
-    /// True if the last check up to the time `from` promised the lock until `until` or later.
-    pub(crate) fn was_promised(&self, from: u64, until: u64) -> bool {
-        let last = self.looks.iter().filter(|look| look.at <= from).max_by_key(|look| look.at);
-        last.is_some_and(|look| look.until.is_some_and(|promised| promised >= until))
-    }
-}
-
-/// A write to the unprotected counter.
-#[derive(Debug, Clone)]
-pub(crate) struct Write {
-    pub(crate) session: Session,
-    pub(crate) key: usize,
-    pub(crate) parent: u64,
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
 }
 
 /// A write to the fenced store. The writes are in the order in which they arrived.
@@ -170,6 +156,73 @@ pub(crate) struct Ran {
     pub(crate) at: u64,
     pub(crate) session: Session,
     pub(crate) job: u64,
+}
+
+/// A push of a task that the server confirmed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Push {
+    pub(crate) task: u64,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// True if the task was due at once and was not queued before.
+    pub(crate) is_fresh: bool,
+}
+
+/// A claim of a task.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) session: Session,
+    pub(crate) task: u64,
+    pub(crate) fence: u64,
+    pub(crate) attempt: u64,
+    /// The span of the call that claimed the task.
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// The times at which the checks began that found the task claimed.
+    pub(crate) looks: Vec<u64>,
+    pub(crate) end: Option<EndOfClaim>,
+}
+
+/// A call that ends a claim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndOfClaim {
+    pub(crate) op: Op,
+    pub(crate) from: u64,
+    /// The time at which the call returned, and its outcome. `None` if the call never returned.
+    pub(crate) end: Option<(u64, Outcome)>,
+}
+
+impl EndOfClaim {
+    /// True if the server accepted the end. A drop does not say it.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.op != Op::Drop && self.end.is_some_and(|(_, outcome)| outcome == Outcome::Ok)
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.end.is_some_and(|(_, outcome)| outcome == Outcome::Lost)
+    }
+
+    /// The latest time at which the server may accept the end.
+    pub(crate) fn until(&self) -> u64 {
+        self.end.filter(|_| self.is_accepted() || self.is_refused()).map_or(u64::MAX, |(at, _)| at)
+    }
+
+    /// True if the task does not run again once this end is accepted.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self.op, Op::Ack | Op::Fail)
+    }
+}
+
+/// The data of the queue of tasks on its server at the end of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LeftTasks {
+    /// True if no task was queued or claimed within a minute after the faults.
+    pub(crate) is_done: bool,
+    pub(crate) tasks: usize,
+    pub(crate) dead: usize,
+    /// The fields of the hash of tasks.
+    pub(crate) fields: usize,
+    pub(crate) claims: usize,
 }
 
 /// A fault that the nemesis has executed.
@@ -247,6 +300,8 @@ pub(crate) struct History {
     pub(crate) nodes: usize,
     /// True if the node is a Sentinel group.
     pub(crate) sentinel: bool,
+    /// True if the clients are workers of a queue of tasks.
+    pub(crate) has_tasks: bool,
     pub(crate) keys: usize,
     pub(crate) clients: usize,
     /// The time at which the clients began, and the time at which the run ordered them to end.
@@ -256,12 +311,16 @@ pub(crate) struct History {
     pub(crate) events: Vec<Event>,
     pub(crate) calls: Vec<Call>,
     pub(crate) holds: Vec<Hold>,
-    pub(crate) writes: Vec<Write>,
     pub(crate) stored: Vec<Stored>,
     pub(crate) arrivals: Vec<Arrival>,
     /// The states of latches, in the order in which the calls ended.
     pub(crate) saw: Vec<Saw>,
     pub(crate) ran: Vec<Ran>,
+    pub(crate) pushes: Vec<Push>,
+    /// The claims of tasks, in the order of their sessions.
+    pub(crate) claims: Vec<Claim>,
+    /// `None` until the end of the run.
+    pub(crate) left_tasks: Option<LeftTasks>,
     pub(crate) uses: Vec<Uses>,
     /// The spans in which a client did not run: the client, the start and the end. It was stopped, or it got no
     /// processor.
@@ -288,8 +347,10 @@ impl History {
         let mut holds: BTreeMap<Session, Hold> = BTreeMap::new();
         let mut open: HashMap<(Session, Op), usize> = HashMap::new();
         let mut wants: HashMap<Session, Wants> = HashMap::new();
+        let mut claims: BTreeMap<Session, Claim> = BTreeMap::new();
         for event in &events {
             let &Event { at, session, key, ref what } = event;
+            note_claim(&mut claims, event);
             let hold = holds.get_mut(&session);
             match (what, hold) {
                 (What::Wants(wanted), _) => {
@@ -316,16 +377,15 @@ impl History {
                     holds.insert(session, Hold::new(session, key, wanted, at, token));
                 }
                 (&What::Slots { slots }, Some(hold)) => hold.slots = slots,
-                (What::Fixed, Some(hold)) => hold.is_fixed = true,
                 (What::Check { until }, Some(hold)) => hold.looks.push(Look { at, until: *until }),
                 (What::Number { fence }, Some(hold)) => hold.fence = Some(*fence),
                 (What::Told, Some(hold)) => hold.told.push(at),
-                (&What::Wrote { parent, begin, end, .. }, _) => {
-                    self.writes.push(Write { session, key, parent, begin, end });
-                }
                 (&What::Arrives { latch, worker }, _) => self.arrivals.push(Arrival { at, latch, worker }),
                 (&What::Saw { latch, from, is_open }, _) => {
                     self.saw.push(Saw { session, latch, from, until: at, is_open });
+                }
+                (&What::Pushed { task, from, is_fresh }, _) => {
+                    self.pushes.push(Push { task, from, until: at, is_fresh });
                 }
                 (&What::Ran { job }, _) => self.ran.push(Ran { at, session, job }),
                 (What::Beat, _) => self.beats.push((session.client, session.life, at)),
@@ -336,6 +396,7 @@ impl History {
                 _ => {}
             }
         }
+        self.claims = claims.into_values().collect();
         self.holds = holds.into_values().collect();
         self.holds.sort_by_key(|hold| hold.begin);
         self.events = events;
@@ -345,6 +406,18 @@ impl History {
     /// The holds of one key, in the order in which they began.
     pub(crate) fn holds_of(&self, key: usize) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(move |hold| hold.key == key)
+    }
+
+    /// The claims of each task, in the order of their fencing tokens.
+    pub(crate) fn claims_by_task(&self) -> BTreeMap<u64, Vec<&Claim>> {
+        let mut tasks: BTreeMap<u64, Vec<&Claim>> = BTreeMap::new();
+        for claim in &self.claims {
+            tasks.entry(claim.task).or_default().push(claim);
+        }
+        for claims in tasks.values_mut() {
+            claims.sort_unstable_by_key(|claim| claim.fence);
+        }
+        tasks
     }
 
     /// The stops of the client: the spans in which the nemesis had stopped it, or it got no processor. The spans are in
@@ -395,6 +468,15 @@ impl History {
         self.events.iter().filter(near).map(|event| self.told(event.at, &event.to_string())).collect()
     }
 
+    /// The logged events about a task, as lines for a report.
+    pub(crate) fn slice_of_task(&self, task: u64) -> Vec<String> {
+        let of_task = self.claims.iter().filter(|claim| claim.task == task);
+        let sessions: BTreeSet<Session> = of_task.map(|claim| claim.session).collect();
+        let is_push = |what: &What| matches!(what, What::Pushed { task: pushed, .. } if *pushed == task);
+        let is_about = |event: &&Event| sessions.contains(&event.session) || is_push(&event.what);
+        self.events.iter().filter(is_about).map(|event| self.told(event.at, &event.to_string())).collect()
+    }
+
     /// A line for a report that begins with its time in seconds since the beginning of the run.
     pub(crate) fn told(&self, at: u64, line: &str) -> String {
         format!("{} {line}", self.seconds(at))
@@ -404,5 +486,20 @@ impl History {
     pub(crate) fn seconds(&self, at: u64) -> String {
         let nanos = i128::from(at) - i128::from(self.begin);
         format!("{:>10.4} s", nanos as f64 / 1e9)
+    }
+}
+
+/// Adds the event to the claim of its session.
+fn note_claim(claims: &mut BTreeMap<Session, Claim>, event: &Event) {
+    let &Event { at, session, ref what, .. } = event;
+    match (what, claims.get_mut(&session)) {
+        (&What::Claimed { task, fence, attempt, from }, _) => {
+            let claim = Claim { session, task, fence, attempt, from, until: at, looks: Vec::new(), end: None };
+            claims.insert(session, claim);
+        }
+        (What::Check { until: Some(_) }, Some(claim)) => claim.looks.push(at),
+        (&What::Call { op, .. }, Some(claim)) => claim.end = Some(EndOfClaim { op, from: at, end: None }),
+        (&What::Return { outcome, .. }, Some(Claim { end: Some(end), .. })) => end.end = Some((at, outcome)),
+        _ => {}
     }
 }

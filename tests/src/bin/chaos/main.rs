@@ -1,15 +1,15 @@
-//! The chaos run. Client processes contend for a few locks, while a nemesis with a seed causes faults of servers,
-//! network and clients. Then checkers judge the logs. `tests/CHAOS.md` says how to run it and how to read its output.
+//! The chaos run. Client processes contend for a few locks, or for the tasks of a queue, while a nemesis with a seed
+//! causes faults of servers, network and clients. Then checkers judge the logs. `tests/CHAOS.md` says how to run it and
+//! how to read its output.
 //!
 //! 1. `args.rs`, `timing.rs`, `names.rs`: the command line, the times, and the names of the locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
-//! 3. `client/`: the processes that use the locks. `nursery.rs`: the parents of forked clients. `event.rs`: the events
-//!    in their logs. `store.rs`: the fenced store.
+//! 3. `client/`: the processes that use the locks or work on the tasks. `nursery.rs`: the parents of forked clients.
+//!    `event.rs`: the events in their logs. `store.rs`: the fenced store. `feeder.rs`: pushes the tasks.
 //! 4. `nemesis/`: executes the faults. `group.rs`: the faults of a Sentinel group. `watch.rs`, `wire.rs`: observe
 //!    servers and traffic. `until.rs`: the end of a run.
 //! 5. `history.rs`, `checkers/`: the history of a run, and its rules. They do no I/O.
-//! 6. `summary.rs`, `svg.rs`, `timeline.rs`: the report and the pictures of a run.
-//! 7. `tasks/`: another run, with a queue of tasks and its workers.
+//! 6. `summary.rs`, `timeline.rs`: the report of a run, and the numbers of a picture.
 //!
 //! The program `controls` shows that the checkers notice a broken library.
 #![allow(
@@ -26,6 +26,7 @@ mod checkers;
 mod client;
 mod clock;
 mod event;
+mod feeder;
 mod group;
 mod history;
 mod names;
@@ -35,8 +36,6 @@ mod plan;
 mod run;
 mod store;
 mod summary;
-mod svg;
-mod tasks;
 mod timeline;
 mod timing;
 mod until;
@@ -66,13 +65,6 @@ fn main() -> ExitCode {
         nursery::main(&words[1..]);
         return ExitCode::SUCCESS;
     }
-    if words.first().is_some_and(|word| word == "task-worker") {
-        tasks::client::main(&words[1..]);
-        return ExitCode::SUCCESS;
-    }
-    if tasks::is_meant(&words) {
-        return tasks::main(&words);
-    }
     match args::parse(words) {
         Ok(options) => match options.what {
             Todo::Run => chaos(&options),
@@ -91,7 +83,7 @@ fn main() -> ExitCode {
 
 fn schedule(options: &Options) -> ExitCode {
     println!("seed {}", options.seed);
-    for fault in plan::schedule(&run::terms(options)) {
+    for fault in plan::schedule(options) {
         println!("{fault}");
     }
     ExitCode::SUCCESS
@@ -110,8 +102,6 @@ fn chaos(options: &Options) -> ExitCode {
     print!("{text}");
     fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
     fs::write(dir.join(run::FOUND), summary::found(&history, &verdicts)).expect("what was found can be written");
-    let title = format!("{} nodes, {} clients, seed {}", options.nodes, options.clients, options.seed);
-    fs::write(dir.join("timeline.svg"), svg::draw(&title, &history, &verdicts)).expect("the picture can be written");
     fs::write(dir.join("timeline.txt"), timeline::numbers(&history)).expect("the numbers can be written");
     let is_good = verdicts.iter().all(|(name, _, verdict)| verdict.violations.is_empty() || !checkers::is_judged(name));
     ExitCode::from(u8::from(!is_good))

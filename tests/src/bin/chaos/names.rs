@@ -48,8 +48,10 @@ pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
 /// The numbers that stand for all jobs that are run once, and for the leader.
 pub(crate) const JOB: usize = LATCH + 1;
 pub(crate) const LEADER: usize = JOB + 1;
+/// The number of the queue of tasks.
+pub(crate) const QUEUE: usize = LEADER + 1;
 /// The number that stands for all multi-locks.
-pub(crate) const SEVERAL: usize = LEADER + 1;
+pub(crate) const SEVERAL: usize = QUEUE + 1;
 /// The number of the first mutex that multi-locks acquire. Fewer threads contend for these mutexes than for the first
 /// locks, so most multi-locks succeed.
 pub(crate) const ACCOUNT: usize = SEVERAL + 1;
@@ -65,6 +67,7 @@ pub(crate) fn of(key: usize) -> String {
         CROWD.. => format!("crowd{}", key - CROWD),
         ACCOUNT.. => format!("account{}", key - ACCOUNT),
         SEVERAL => "several".to_owned(),
+        QUEUE => "tasks".to_owned(),
         LEADER => "leader".to_owned(),
         JOB => "job".to_owned(),
         LATCH => "latch".to_owned(),

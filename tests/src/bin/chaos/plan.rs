@@ -14,8 +14,8 @@
 
 use std::fmt;
 
+use crate::args::Options;
 use crate::event::words;
-use crate::group;
 use crate::names;
 use crate::timing::LONGEST_LEASE;
 
@@ -39,9 +39,24 @@ impl Kind {
         }
     }
 
-    /// True if the fault strikes clients, or nodes of this sort.
-    fn is_for(self, sentinel: bool) -> bool {
-        self.lane() == Kin::Client || group::strikes(self.word(), sentinel)
+    /// True if the fault belongs to such a run. A queue of tasks has no second node that keeps its data, and its only
+    /// node is not away for longer than a claim.
+    fn is_for(self, options: &Options) -> bool {
+        use Kind::{Amnesia, Crowd, Delete, Empty, Flush, Forget, Partition, Role};
+        let loses_tasks = matches!(self, Empty | Amnesia | Role | Flush | Forget | Delete | Partition | Crowd);
+        let is_of_node = self.is_of_any_node() || self.is_of_group() == options.sentinel;
+        (self.lane() == Kin::Client || is_of_node) && !(options.has_tasks() && loses_tasks)
+    }
+
+    /// True if only a Sentinel group has the fault.
+    fn is_of_group(self) -> bool {
+        use Kind::{Apart, Depose, FailOver, Forget, KillMaster, KillReplica, KillSentinel, StopSentinel};
+        matches!(self, KillMaster | Forget | Depose | FailOver | Apart | KillReplica | StopSentinel | KillSentinel)
+    }
+
+    /// True if a single server and a Sentinel group have the fault.
+    fn is_of_any_node(self) -> bool {
+        matches!(self, Kind::Stop | Kind::Reset | Kind::Scripts)
     }
 
     /// True if the fault affects single commands.
@@ -130,26 +145,6 @@ impl fmt::Display for Fault {
     }
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Terms<'a> {
-    pub(crate) nodes: usize,
-    pub(crate) sentinel: bool,
-    pub(crate) clients: usize,
-    pub(crate) keys: usize,
-    pub(crate) seconds: u64,
-    /// The length of a storm in ms, like that of a calm.
-    pub(crate) storm: u64,
-    pub(crate) calm: u64,
-    pub(crate) seed: u64,
-    pub(crate) kinds: &'a [Kind],
-    pub(crate) commands: &'a [&'static str],
-    pub(crate) beyond: bool,
-    /// The number of threads of a crowd. With 0 there are no crowds.
-    pub(crate) crowd: usize,
-    /// The longest time in ms between two faults of a node.
-    pub(crate) gap: u64,
-}
-
 pub(crate) const GAP: u64 = 1200;
 
 /// A time that is longer than any lease, with a margin for replies that are still on their way.
@@ -162,21 +157,22 @@ const APART: u64 = 300;
 pub(crate) const STORM: u64 = 20_000;
 pub(crate) const CALM: u64 = 9_000;
 
-/// The commands that faults can affect. The last entry means any command.
+/// The commands that faults can affect, of tasks and of locks. The last entry means any command.
+pub(crate) const TASK_COMMANDS: [&str; 4] = ["push", "claim", "extend", "finish"];
 pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "PUBLISH", "SUBSCRIBE", "INFO", "*"];
 
 /// The faults of a run, sorted by time.
-pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
+pub(crate) fn schedule(options: &Options) -> Vec<Fault> {
     let mut maker = Maker {
-        terms,
-        random: fastrand::Rng::with_seed(terms.seed),
+        options,
+        random: fastrand::Rng::with_seed(options.seed),
         young: Vec::new(),
         taken: Vec::new(),
         away: Vec::new(),
         partitions: Vec::new(),
     };
     maker.plan_partitions();
-    let targets = (0..terms.nodes).map(Target::Node).chain((0..terms.clients).map(Target::Client));
+    let targets = (0..options.nodes).map(Target::Node).chain((0..options.clients).map(Target::Client));
     let mut lanes: Vec<(u64, Target)> = targets.chain([Target::Key(0)]).map(|target| (0, target)).collect();
     for lane in &mut lanes {
         lane.0 = 300 + maker.gap(lane.1);
@@ -208,7 +204,7 @@ pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
 }
 
 struct Maker<'a> {
-    terms: &'a Terms<'a>,
+    options: &'a Options,
     random: fastrand::Rng,
     /// The nodes that restart: the node, the span in which it casts no vote, and whether it lost its data.
     young: Vec<(usize, u64, u64, bool)>,
@@ -223,8 +219,8 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// The span of the storm at this time, or of the next storm. `None` if the run ends before it.
     fn storm(&self, at: u64) -> Option<(u64, u64)> {
-        let &Terms { storm, calm, .. } = self.terms;
-        let length = self.terms.seconds * 1000;
+        let &Options { storm, calm, .. } = self.options;
+        let length = self.options.seconds * 1000;
         let (begin, end) = if length < storm + calm {
             (0, length.saturating_sub(500))
         } else {
@@ -237,11 +233,10 @@ impl Maker<'_> {
 
     fn plan_partitions(&mut self) {
         let mut at = 0;
-        while let Some((begin, end)) =
-            self.storm(at).filter(|_| !self.terms.sentinel && self.terms.kinds.contains(&Kind::Partition))
-        {
+        let has_partitions = self.options.kinds.contains(&Kind::Partition) && Kind::Partition.is_for(self.options);
+        while let Some((begin, end)) = self.storm(at).filter(|_| has_partitions) {
             let fault = self.of_kind(Kind::Partition, end, Target::Node(0));
-            let is_followed_by_calm = end + self.terms.calm <= self.terms.seconds * 1000;
+            let is_followed_by_calm = end + self.options.calm <= self.options.seconds * 1000;
             if is_followed_by_calm && begin + 2 * APART + fault.length < end {
                 self.partitions.push(Fault { at: end - fault.length, ..fault });
             }
@@ -257,9 +252,9 @@ impl Maker<'_> {
 
     fn gap(&mut self, target: Target) -> u64 {
         match target {
-            Target::Node(_) => self.random.u64(self.terms.gap / 12..=self.terms.gap),
-            Target::Client(_) => self.random.u64(1000..9000),
-            Target::Key(_) => self.random.u64(self.terms.gap / 4..=self.terms.gap / 4 * 5),
+            Target::Node(_) => self.random.u64(self.options.gap / 12..=self.options.gap),
+            Target::Client(_) => self.random.u64(self.options.gap / 6 * 5..=self.options.gap / 2 * 15),
+            Target::Key(_) => self.random.u64(self.options.gap / 4..=self.options.gap / 4 * 5),
         }
     }
 
@@ -271,9 +266,9 @@ impl Maker<'_> {
             Target::Key(_) => Kin::Hand,
         };
         let is_here = |kind: &Kind| {
-            kind.lane() == kin && kind.is_for(self.terms.sentinel) && (*kind != Kind::Crowd || self.terms.crowd > 0)
+            kind.lane() == kin && kind.is_for(self.options) && (*kind != Kind::Crowd || self.options.crowd > 0)
         };
-        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
+        let kinds: Vec<Kind> = self.options.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
             // To start a process or a crowd takes most of the time of a small machine, so these faults are rarer.
@@ -299,7 +294,7 @@ impl Maker<'_> {
 
     /// The time at which this fault can begin. Other faults of the nodes that it makes unreachable must end first.
     fn undisturbed(&self, fault: &Fault) -> u64 {
-        let away = fault.away(self.terms.nodes);
+        let away = fault.away(self.options.nodes);
         let planned = self.taken.iter().chain(&self.away).filter(|span| away.contains(&span.0));
         planned.map(|span| span.2 + APART).fold(fault.at, u64::max)
     }
@@ -311,7 +306,7 @@ impl Maker<'_> {
         if let Target::Node(node) = fault.target {
             self.taken.push((node, fault.at, until));
         }
-        self.away.extend(fault.away(self.terms.nodes).into_iter().map(|node| (node, at, until)));
+        self.away.extend(fault.away(self.options.nodes).into_iter().map(|node| (node, at, until)));
     }
 
     fn of_kind(&mut self, kind: Kind, at: u64, target: Target) -> Fault {
@@ -323,9 +318,11 @@ impl Maker<'_> {
             Kind::Role => LONG + 1500 + self.random.u64(..500),
             // The nodes are unreachable until no lock is held on them.
             Kind::Flush | Kind::Amnesia => LONG + self.random.u64(..500),
-            Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
+            Kind::Empty if self.options.nodes == 1 && !self.options.beyond => LONG + self.random.u64(..500),
             // The delay is shorter than the timeout of a client, so the late reply still counts.
             Kind::Stall => self.random.u64(20..95),
+            // A worker can learn what became of its claim before the lease of the claim ends.
+            _ if self.options.has_tasks() && kind.lane() == Kin::Node => self.random.u64(20..850),
             Kind::Stop | Kind::Pause => {
                 if self.random.bool() {
                     self.random.u64(20..LONGEST_LEASE / 2)
@@ -342,12 +339,13 @@ impl Maker<'_> {
             Kind::Latency => self.random.u64(1..60),
             Kind::Delay => self.random.u64(5..250),
             Kind::Cut | Kind::Error => self.random.u64(..6),
-            Kind::Crowd => self.terms.crowd as u64,
+            Kind::Crowd => self.options.crowd as u64,
             _ => 0,
         };
-        let locks: Vec<usize> = names::exclusive(self.terms.keys).collect();
+        let locks: Vec<usize> = names::exclusive(self.options.keys).collect();
         let target = if kind == Kind::Delete { Target::Key(locks[self.random.usize(..locks.len())]) } else { target };
-        let command = if kind.is_of_commands() { *self.random.choice(self.terms.commands).unwrap_or(&"*") } else { "" };
+        let command =
+            if kind.is_of_commands() { *self.random.choice(&self.options.commands).unwrap_or(&"*") } else { "" };
         let may_repeat = matches!(kind, Kind::Error | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter);
         let each = may_repeat && self.random.u8(..3) == 0 || kind == Kind::Stall;
         Fault { at, length, target, kind, command, each, amount }
@@ -356,27 +354,27 @@ impl Maker<'_> {
     /// Checks that the fault stays within the promises. Records the restarts that later faults depend on.
     fn is_allowed(&mut self, fault: &Fault) -> bool {
         let Target::Node(node) = fault.target else {
-            return fault.kind != Kind::Delete || self.terms.nodes > 1 || self.terms.beyond;
+            return fault.kind != Kind::Delete || self.options.nodes > 1 || self.options.beyond;
         };
         // An amnesia needs a minority of nodes that are unreachable too.
-        if fault.kind == Kind::Amnesia && self.terms.nodes < 3 {
+        if fault.kind == Kind::Amnesia && self.options.nodes < 3 {
             return false;
         }
-        if !fault.kind.is_restart() || self.terms.beyond {
+        if !fault.kind.is_restart() || self.options.beyond {
             // A `role` fault makes a second server the master of the node. There is only one such server, for node 0.
             return fault.kind != Kind::Role || node == 0;
         }
         let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind != Kind::Kill);
         // The servers must have run for long enough that the library recognizes a restart.
-        if self.terms.nodes > 1 && from < QUARANTINE {
+        if self.options.nodes > 1 && from < QUARANTINE {
             return false;
         }
         let at_once: Vec<_> = self.young.iter().filter(|y| y.0 != node && y.1 < until && from < y.2).collect();
-        let minority = (self.terms.nodes - 1) / 2;
+        let minority = (self.options.nodes - 1) / 2;
         let mut nodes: Vec<usize> = at_once.iter().map(|y| y.0).chain([node]).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let allowed = self.terms.nodes == 1 || nodes.len() <= minority || !(lost || at_once.iter().any(|y| y.3));
+        let allowed = self.options.nodes == 1 || nodes.len() <= minority || !(lost || at_once.iter().any(|y| y.3));
         if allowed {
             self.young.push((node, from, until, lost));
         }
@@ -389,21 +387,7 @@ mod tests {
     use super::*;
 
     fn made(nodes: usize, seed: u64) -> Vec<Fault> {
-        schedule(&Terms {
-            nodes,
-            sentinel: false,
-            clients: 8,
-            keys: 3,
-            seconds: 60,
-            storm: STORM,
-            calm: CALM,
-            seed,
-            kinds: Kind::ALL,
-            commands: &COMMANDS,
-            beyond: false,
-            crowd: 32,
-            gap: GAP,
-        })
+        schedule(&Options { nodes, keys: 3, crowd: 32, seed, ..Options::default() })
     }
 
     #[test]
@@ -417,10 +401,25 @@ mod tests {
     #[test]
     fn all_kinds_occur_and_none_is_forgotten() {
         let all: Vec<Fault> = (0..40).flat_map(|seed| made(3, seed)).collect();
-        for &kind in Kind::ALL.iter().filter(|kind| kind.is_for(false)) {
+        for &kind in Kind::ALL.iter().filter(|kind| kind.is_for(&Options::default())) {
             assert!(all.iter().any(|fault| fault.kind == kind), "{}", kind.word());
             assert_eq!(kind.word().parse(), Ok(kind));
         }
+    }
+
+    #[test]
+    fn a_group_and_a_queue_have_faults_of_their_own() {
+        let of = |sentinel, tasks| {
+            let options = Options { nodes: 1, seconds: 600, sentinel, tasks, seed: 7, ..Options::default() };
+            let faults = schedule(&options);
+            move |kind| faults.iter().any(|fault| fault.kind == kind)
+        };
+        let (group, server) = (of(true, 0), of(false, 0));
+        assert!(group(Kind::Depose) && group(Kind::Forget) && group(Kind::Stop) && !group(Kind::Hold));
+        assert!(server(Kind::Empty) && server(Kind::Hold) && server(Kind::Stop) && !server(Kind::Depose));
+        let (group, server) = (of(true, 9), of(false, 9));
+        assert!(group(Kind::Depose) && group(Kind::Murder) && !group(Kind::Forget));
+        assert!(server(Kind::Kill) && server(Kind::Hold) && !server(Kind::Empty) && !server(Kind::Crowd));
     }
 
     #[test]

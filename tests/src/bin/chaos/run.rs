@@ -8,15 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_tests::{Group, Proxy, Server};
+use redlock_sync::Queue;
+use redlock_tests::{Group, Proxy, Server, poll};
 
 use crate::args::Options;
-use crate::client::Order;
+use crate::client::{self, Log, Order};
 use crate::clock::{SEC, now};
+use crate::feeder::Feeder;
 use crate::group;
-use crate::history::{Deleted, History, IdOf, Left, Sighting, Struck};
+use crate::history::{Deleted, History, IdOf, Left, LeftTasks, Sighting, Struck};
+use crate::names::{self, QUEUE};
 use crate::nemesis::{self, Clients, Field};
-use crate::plan::{self, Terms};
+use crate::plan;
 use crate::store::Store;
 use crate::timing::LONGEST_LEASE;
 use crate::until::{self, Ending};
@@ -25,6 +28,9 @@ use crate::wire::{Heard, sweep};
 
 /// The time that clients get to end, after the run has ordered them to.
 const LAST_WORDS: Duration = Duration::from_secs(75);
+
+/// The time limit for the tasks that are left after all faults.
+const LAST_WORK: Duration = Duration::from_secs(60);
 
 /// The name of the file that lists the number of violations of each checker and the time of the first one.
 pub(crate) const FOUND: &str = "found.txt";
@@ -40,7 +46,7 @@ pub(crate) struct Records {
 
 /// Makes the run that the options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
-    let faults = plan::schedule(&terms(options));
+    let faults = plan::schedule(options);
     let group = options.sentinel.then(group::start);
     let servers = servers(if options.sentinel { 0 } else { options.nodes });
     let other = Server::start();
@@ -57,6 +63,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         seed: options.seed,
         threads: options.threads,
         keys: options.keys,
+        lease: if options.has_tasks() { options.lease } else { 0 },
         store: store.addr(),
         dir: dir.to_owned(),
         urls: urls.clone(),
@@ -75,9 +82,14 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         records: &records,
         ending: &ending,
     };
+    let tasks = options.has_tasks().then(|| client::queue(&urls, Duration::from_millis(options.lease)));
     let so_far = |end| history(options, (begin, end), &records, &clients, &store);
-    let end = thread::scope(|scope| {
-        for (node, server) in servers.iter().enumerate() {
+    let (end, is_done) = thread::scope(|scope| {
+        let fed = tasks.as_ref().map(|queue| {
+            let feeder = Feeder { options, queue, log: Log::create(&dir.join("pushes.log")), ending: &ending };
+            scope.spawn(move || feeder.feed(begin))
+        });
+        for (node, server) in servers.iter().enumerate().filter(|_| tasks.is_none()) {
             let (is_over, seen) = (&is_over, &records.seen);
             scope.spawn(move || watch(node, server, options.keys, is_over, seen));
         }
@@ -86,19 +98,20 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         nemesis::run(&field, begin, &faults);
         ending.sleep_until(begin + options.seconds * SEC);
         ending.end();
+        fed.into_iter().for_each(|fed| fed.join().expect("the tasks are pushed"));
+        let is_done = tasks.as_ref().is_some_and(|tasks| poll(LAST_WORK, || is_empty(tasks)).is_some());
         let end = now();
         clients.end(LAST_WORDS);
         // The locks of killed clients end with their leases.
         thread::sleep(Duration::from_millis(LONGEST_LEASE + 500));
         is_over.store(true, Ordering::SeqCst);
-        end
+        (end, is_done)
     });
-    let left = servers
-        .iter()
-        .chain(group.as_ref().map(Group::master))
-        .enumerate()
-        .flat_map(|(node, server)| left(node, server))
-        .collect();
+    let nodes: Vec<&Server> = servers.iter().chain(group.as_ref().map(Group::master)).collect();
+    if options.has_tasks() {
+        return History { left_tasks: Some(left_tasks(nodes[0], is_done)), ..so_far(end) };
+    }
+    let left = nodes.into_iter().enumerate().flat_map(|(node, server)| left(node, server)).collect();
     History { left, ..so_far(end) }
 }
 
@@ -110,6 +123,7 @@ fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Cli
     let history = History {
         nodes: options.nodes,
         sentinel: options.sentinel,
+        has_tasks: options.has_tasks(),
         keys: options.keys,
         clients: options.clients,
         begin: span.0,
@@ -128,12 +142,6 @@ fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Cli
     };
     drop(heard);
     history.with_events(clients.events())
-}
-
-pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, sentinel, clients, keys, seconds, storm, calm, seed, beyond, crowd, gap, .. } = options;
-    let (kinds, commands) = (&options.kinds, &options.commands);
-    Terms { nodes, sentinel, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
 /// Starts servers that keep their data when they are killed. A server passes each write to the operating system before
@@ -155,10 +163,29 @@ fn left(node: usize, server: &Server) -> Vec<Left> {
     server.keys().into_iter().filter_map(ttl).collect()
 }
 
+fn is_empty(tasks: &Queue) -> Option<()> {
+    tasks.is_empty().unwrap_or(false).then_some(())
+}
+
+/// The data of the queue on its server.
+fn left_tasks(server: &Server, is_done: bool) -> LeftTasks {
+    let size = |command: &str, part: &str| {
+        server.ask::<usize>(cmd(command).arg(format!("{{{}}}:q2:{part}", names::of(QUEUE))))
+    };
+    LeftTasks {
+        is_done,
+        tasks: size("ZCARD", "due"),
+        dead: size("ZCARD", "dead"),
+        fields: size("HLEN", "tasks"),
+        claims: size("HLEN", "claims"),
+    }
+}
+
 /// Creates the empty folder of this run.
 pub(crate) fn folder(options: &Options) -> PathBuf {
     let nodes = if options.sentinel { "sentinel".to_owned() } else { format!("n{}", options.nodes) };
-    let name = format!("{nodes}-seed{}", options.seed);
+    let tasks = if options.has_tasks() { "tasks-" } else { "" };
+    let name = format!("{tasks}{nodes}-seed{}", options.seed);
     let dir = options.out.clone().unwrap_or_else(|| redlock_tests::find::target_dir().join("chaos").join(name));
     _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make `{}`: {error}", dir.display()));

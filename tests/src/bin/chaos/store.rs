@@ -52,7 +52,7 @@ fn serve(stream: &TcpStream, books: &Mutex<Books>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [key, fence, session] = words[..] else { panic!("the store cannot read `{line}`") };
-        let accepted = {
+        {
             let mut books = books.lock().unwrap();
             let (key, fence): (usize, u64) = (key.parse().unwrap(), fence.parse().unwrap());
             let largest = books.largest.entry(key).or_default();
@@ -60,9 +60,8 @@ fn serve(stream: &TcpStream, books: &Mutex<Books>) {
             *largest = fence.max(*largest);
             let session = session.parse().unwrap();
             books.writes.push(Stored { at: now(), session, key, fence, accepted });
-            accepted
-        };
-        if (&*stream).write_all(if accepted { b"yes\n" } else { b"no\n" }).is_err() {
+        }
+        if (&*stream).write_all(b"done\n").is_err() {
             return;
         }
     }

@@ -5,12 +5,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::args::Options;
-use crate::checkers::{Verdict, is_judged};
+use crate::checkers::claims::unknown;
+use crate::checkers::{Verdict, Verdicts, is_judged};
 use crate::event::{Op, Outcome};
-use crate::history::History;
-
-/// The verdicts, each with the name and the description of its checker.
-pub(crate) type Verdicts = Vec<(&'static str, &'static str, Verdict)>;
+use crate::history::{EndOfClaim, History};
 
 /// The largest number of lines that are printed of a counterexample. The logs have the rest.
 const LINES: usize = 40;
@@ -20,16 +18,21 @@ const SHOWN: usize = 3;
 pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path) -> String {
     let mut out = String::new();
     let seconds = (history.end - history.begin) / crate::clock::SEC;
-    let (nodes, clients, seed) = (options.nodes, options.clients, options.seed);
+    let &Options { nodes, clients, threads, crowd, keys, tasks, lease, seed, .. } = options;
+    let work = if options.has_tasks() {
+        format!("{tasks} tasks with leases of {lease} ms")
+    } else {
+        format!("crowds of {crowd}, {keys} locks")
+    };
+    let place = if options.sentinel { "a Sentinel group".to_owned() } else { format!("{nodes} nodes") };
+    let forked = options.forked.word();
     _ = writeln!(
         out,
-        "\n{nodes} nodes, {clients} clients ({} of them forked) with {} threads each and crowds of {}, {} locks, {seconds} s, seed {seed}",
-        options.forked.word(),
-        options.threads,
-        options.crowd,
-        options.keys
+        "\n{place}, {clients} clients ({forked} of them forked) with {threads} threads each, {work}, {seconds} s, \
+         seed {seed}"
     );
-    _ = writeln!(out, "\n{}\n{}\n{}", holds(history), outcomes(history), faults(history));
+    let done = if options.has_tasks() { claims(history) } else { holds(history) };
+    _ = writeln!(out, "\n{done}\n{}\n{}", outcomes(history), faults(history));
     _ = writeln!(out, "Verdicts");
     for (name, about, verdict) in verdicts {
         let word = match verdict {
@@ -54,7 +57,7 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
             }
         }
     }
-    _ = writeln!(out, "\nlogs: {0}\npicture: {0}/timeline.svg", dir.display());
+    _ = writeln!(out, "\nlogs: {}", dir.display());
     out
 }
 
@@ -79,6 +82,19 @@ fn holds(history: &History) -> String {
         between += holders.windows(2).filter(|two| two[0] != two[1]).count();
     }
     format!("{got} acquisitions, {between} of them from another process; {released} released, {lost} lost")
+}
+
+fn claims(history: &History) -> String {
+    let ends = || history.claims.iter().filter_map(|claim| claim.end);
+    let accepted = ends().filter(EndOfClaim::is_accepted).count();
+    let refused = ends().filter(EndOfClaim::is_refused).count();
+    format!(
+        "{} pushes, {} claims ({} calls of unknown end); {accepted} ends accepted, {refused} refused, {} unknown",
+        history.pushes.len(),
+        history.claims.len(),
+        unknown(history),
+        ends().count() - accepted - refused
+    )
 }
 
 /// Counts the calls by their outcome.

@@ -5,7 +5,6 @@ use redlock_tests::pictures::Data;
 use crate::clock::SEC;
 use crate::history::History;
 use crate::plan::{Kind, Target};
-use crate::svg::is_lost;
 
 const SECONDS: u64 = 10;
 
@@ -47,7 +46,7 @@ pub(crate) fn numbers(history: &History) -> String {
     for hold in history.holds.iter().filter(|hold| hold.key < history.keys) {
         let Some((from, until)) = hold.span().filter(|(from, until)| is_shown(*from, *until)) else { continue };
         let client = usize::from(hold.session.client);
-        let lost = f64::from(u8::from(is_lost(hold) && until < end));
+        let lost = f64::from(u8::from(hold.is_lost() && until < end));
         for number in [small(hold.key), small(client), second(from), second(until), lost] {
             data.add("holds", number);
         }

@@ -64,12 +64,15 @@ fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> 
         // A call can still return, once, an error that its connection got shortly before.
         let near = |from: u64, until: u64| from <= end && call.from <= until + 3 * SEC;
         let misuse = |kind: Kind| matches!(kind, Kind::Password | Kind::Role);
-        return call.op != Op::Unlock && history.struck.iter().any(|s| misuse(s.fault.kind) && near(s.from, s.until));
+        let is_end = matches!(call.op, Op::Unlock | Op::Ack | Op::Retry | Op::Fail);
+        return !is_end && history.struck.iter().any(|s| misuse(s.fault.kind) && near(s.from, s.until));
     }
     match call.op {
         Op::Lock | Op::TryLock | Op::TryLockFor => matches!(outcome, Ok | Busy | Unavailable),
         Op::Nested => matches!(outcome, Ok | Lost),
-        Op::Unlock => matches!(outcome, Ok | Lost | Unconfirmed),
+        Op::Unlock | Op::Ack | Op::Retry | Op::Fail => matches!(outcome, Ok | Lost | Unconfirmed),
+        // A claim that comes too late for its lease has no fencing token.
+        Op::Claim => matches!(outcome, Ok | Busy | Unavailable | Lost),
         Op::Drop | Op::Lead | Op::Resign => outcome == Ok,
         Op::Arrive | Op::Look => matches!(outcome, Ok | Unavailable),
         Op::Await => matches!(outcome, Ok | Busy | Unavailable),

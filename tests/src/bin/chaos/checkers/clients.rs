@@ -12,7 +12,8 @@ use crate::history::{Fallen, History};
 const LINES: usize = 30;
 
 pub(super) fn check(history: &History) -> Verdict {
-    let lives: BTreeSet<(u8, u8)> = history.events.iter().map(|event| life(event.session)).collect();
+    let is_client = |life: &(u8, u8)| usize::from(life.0) < history.clients;
+    let lives: BTreeSet<(u8, u8)> = history.events.iter().map(|event| life(event.session)).filter(is_client).collect();
     Verdict {
         judged: format!("{} lives of {} clients", lives.len(), history.clients),
         violations: history.fallen.iter().map(|fallen| violation(history, fallen)).collect(),

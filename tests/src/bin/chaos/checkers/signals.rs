@@ -50,25 +50,8 @@ pub(super) fn check(history: &History) -> Verdict {
             }
         }
     }
-    let (ends, after) = after_the_end(history);
-    verdict.judged = format!(
-        "{losses} losses, told at most {} ms late; {ends} leases ran out without renewal, told at most {} ms after their end",
-        latest / MS,
-        after / MS
-    );
+    verdict.judged = format!("{losses} losses, told at most {} ms late", latest / MS);
     verdict
-}
-
-/// Counts the leases without renewal that ended. The second value is the longest time from a promised end to its
-/// signal.
-fn after_the_end(history: &History) -> (usize, u64) {
-    let late = |hold: &Hold| {
-        let promised = hold.looks.iter().filter_map(|look| look.until).max()?;
-        let told = *hold.told.first().filter(|told| **told >= promised)?;
-        Some((told - promised).saturating_sub(stood(history, hold, promised, told)))
-    };
-    let lates: Vec<u64> = history.holds.iter().filter(|hold| hold.is_fixed).filter_map(late).collect();
-    (lates.len(), lates.into_iter().max().unwrap_or(0))
 }
 
 /// The time by which the loss of this lock must have been signalled. `None` if the lock was not lost.
@@ -113,7 +96,7 @@ fn stood(history: &History, hold: &Hold, from: u64, until: u64) -> u64 {
 mod tests {
     use super::check;
     use crate::checkers::story::Story;
-    use crate::event::{Op, Outcome, What};
+    use crate::event::{Op, Outcome};
     use crate::history::Deleted;
     use crate::plan::{Kind, Target};
 
@@ -166,15 +149,6 @@ mod tests {
         };
         assert_eq!(check(&story().history()).violations.len(), 1);
         assert!(check(&story().told(1, 150).history()).violations.is_empty());
-    }
-
-    #[test]
-    fn how_long_after_its_end_a_lease_is_told_is_measured() {
-        let fixed = lost_and_told(215).event(111, 1, What::Fixed);
-        assert!(check(&fixed.history()).judged.contains("1 leases ran out without renewal, told at most 25 ms"));
-        let stopped = lost_and_told(215).event(111, 1, What::Fixed).struck(Kind::Pause, Target::Client(1), 150, 210);
-        assert!(check(&stopped.history()).judged.ends_with("told at most 5 ms after their end"));
-        assert!(check(&lost_and_told(215).history()).judged.contains("0 leases"));
     }
 
     #[test]

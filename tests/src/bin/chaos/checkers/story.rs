@@ -105,13 +105,9 @@ impl Story {
         self.event(at, n, What::Told)
     }
 
-    pub(super) fn wrote(self, n: u8, at: u64, version: u64, parent: u64) -> Self {
-        self.event(at, n, What::Wrote { version, parent, begin: at * MS, end: at * MS })
-    }
-
     pub(super) fn stored(mut self, n: u8, at: u64, fence: u64, accepted: bool) -> Self {
         self.history.stored.push(Stored { at: at * MS, session: session(n), key: 0, fence, accepted });
-        self.event(at, n, What::Stored { fence, accepted, end: at * MS })
+        self
     }
 
     pub(super) fn struck(mut self, kind: Kind, target: Target, from: u64, until: u64) -> Self {

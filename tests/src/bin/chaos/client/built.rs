@@ -91,7 +91,6 @@ impl Play<'_> {
             while check(&log, session, LEADER, lease) && now() < end {
                 thread::sleep(MS * random.u32(1..8));
             }
-            log.note(session, LEADER, What::Over);
             Ok(())
         }
     }

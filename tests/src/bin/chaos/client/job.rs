@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{
@@ -11,7 +10,7 @@ use redlock_sync::{
 };
 
 use super::log::Log;
-use super::resource::{Counter, Store};
+use super::store::Store;
 use crate::clock::now;
 use crate::event::{Op, Outcome, Session, Wants, What};
 use crate::timing::TIMEOUT;
@@ -107,18 +106,16 @@ pub(super) fn outcome<T>(result: &Result<T, Error>) -> Outcome {
 /// A session under way.
 pub(super) struct Job<'a> {
     pub(super) log: &'a Arc<Log>,
-    pub(super) counter: &'a Counter,
     pub(super) store: &'a mut Store,
     pub(super) session: Session,
     pub(super) key: usize,
-    pub(super) writes: u8,
 }
 
 impl Job<'_> {
     /// The job of one key of a multi-lock.
     pub(super) fn part(&mut self, nth: usize, key: usize) -> Job<'_> {
         let session = self.session.part(nth);
-        Job { log: self.log, counter: self.counter, store: &mut *self.store, session, key, writes: 0 }
+        Job { log: self.log, store: &mut *self.store, session, key }
     }
 
     pub(super) fn note(&self, what: What) {
@@ -166,46 +163,15 @@ impl Job<'_> {
         _ = self.call(Op::Extend, 3 * TIMEOUT, || lease.extend(by));
     }
 
-    /// Reads the counter, waits, checks the lock, and writes the counter.
-    pub(super) fn count(&mut self, lease: &Lease, work: Duration) {
-        let parent = self.counter.read(self.key);
-        thread::sleep(work);
-        if self.writes < u8::MAX && self.check(lease) {
-            self.writes += 1;
-            // Some jobs also wait here, because a pause of the process does the most harm at this point.
-            if self.writes == 1 && self.session.number.is_multiple_of(8) {
-                thread::sleep(work);
-            }
-            let version = version(self.session, self.writes);
-            let begin = now();
-            self.counter.write(self.key, version);
-            self.note(What::Wrote { version, parent, begin, end: now() });
-        }
-    }
-
-    /// Writes the counter without a guard. The caller logs the returned event later, if the lock was held all the time.
-    pub(super) fn count_bare(&mut self, work: Duration) -> What {
-        let parent = self.counter.read(self.key);
-        thread::sleep(work);
-        self.writes += 1;
-        let version = version(self.session, self.writes);
-        let at = now();
-        self.counter.write(self.key, version);
-        What::Wrote { version, parent, begin: at, end: now() }
-    }
-
     /// Writes to the store with this fencing token, whether or not the lock is still held. The store must refuse late
     /// writes.
     pub(super) fn put(&mut self, fence: u64) {
-        let at = now();
-        let accepted = self.store.write(self.session, self.key, fence);
-        self.log.note_at(at, self.session, self.key, What::Stored { fence, accepted, end: now() });
+        self.store.write(self.session, self.key, fence);
     }
 
     pub(super) fn unlock(&self, guard: Guard) {
         // The limit covers a round trip under way, and the round trip of the call itself.
         _ = self.call(Op::Unlock, 3 * TIMEOUT, || guard.unlock());
-        self.note(What::Over);
     }
 
     /// Drops the guard. The drop ends within one node timeout and has no result.
@@ -214,7 +180,6 @@ impl Job<'_> {
             drop(guard);
             Ok(())
         });
-        self.note(What::Over);
     }
 }
 
@@ -237,12 +202,4 @@ pub(super) fn check(log: &Log, session: Session, key: usize, lease: &Lease) -> b
 
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A unique number for each write of a run. Zero is the initial version.
-fn version(session: Session, write: u8) -> u64 {
-    let Session { client, life, thread, number } = session;
-    let (client, life, thread) = (u64::from(client), u64::from(life), u64::from(thread));
-    // There are at most 64 clients and 1024 threads.
-    client << 58 | life << 50 | thread << 40 | (u64::from(number) & 0xff_ffff) << 16 | u64::from(write)
 }

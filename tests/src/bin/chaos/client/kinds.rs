@@ -60,11 +60,7 @@ impl Play<'_> {
         }
         while self.job.check(&guard) && now() < end {
             let pause = self.millis(1, 8);
-            if matches!(lock, Lock::Writer(_)) {
-                self.job.count(&guard, pause);
-            } else {
-                thread::sleep(pause);
-            }
+            thread::sleep(pause);
             if self.random.u8(..30) == 0 {
                 self.job.extend(&guard, terms.lease);
             }
@@ -81,7 +77,6 @@ impl Play<'_> {
         self.job.note(What::Call { op: Op::Drop, limit: 3 * TIMEOUT });
         let reader = writer.downgrade();
         self.job.note(What::Return { op: Op::Drop, outcome: Outcome::Ok });
-        self.job.note(What::Over);
         let Ok(reader) = reader else { return };
         let part = self.job.part(0, key);
         part.note(What::Wants(terms.wants()));
@@ -200,8 +195,6 @@ impl Play<'_> {
         for (nth, &key) in keys.iter().enumerate() {
             let part = self.job.part(nth, key);
             part.note(What::Return { op: Op::Drop, outcome: Outcome::Ok });
-            part.note(What::Over);
         }
-        self.job.note(What::Over);
     }
 }

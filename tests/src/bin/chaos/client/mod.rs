@@ -11,16 +11,18 @@
 //! 5. `kinds.rs`: jobs with the other kinds of lock.
 //! 6. `built.rs`: jobs that are run once, and leaders.
 //! 7. `worker.rs`: the threads of the client.
-//! 8. `resource.rs`: the resources that the locks protect.
+//! 8. `store.rs`: the connection to the store that the locks protect.
 //! 9. `gauge.rs`: measures the pace of calls.
+//! 10. `tasks.rs`: a client that is a worker of the queue of tasks.
 
 mod built;
 mod gauge;
 mod job;
 mod kinds;
 mod log;
-mod resource;
+mod store;
 mod styles;
+mod tasks;
 mod terms;
 mod worker;
 
@@ -41,7 +43,8 @@ use crate::event::{KINDS, Phase, Session, What};
 use crate::group;
 use crate::names;
 use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
-use log::Log;
+pub(crate) use log::Log;
+pub(crate) use tasks::queue;
 use worker::{Clients, Worker};
 
 /// The time limit for the threads and files of the library to disappear, after the client has ended its work.
@@ -63,6 +66,8 @@ pub(crate) struct Order {
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) keys: usize,
+    /// The lease of a claim in ms, if the client is a worker of the queue. Otherwise zero.
+    pub(crate) lease: u64,
     pub(crate) store: SocketAddr,
     pub(crate) dir: PathBuf,
     pub(crate) urls: Vec<String>,
@@ -71,14 +76,14 @@ pub(crate) struct Order {
 impl Order {
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = vec![self.client.to_string(), self.life.to_string(), self.seed.to_string()];
-        words.extend([self.threads.to_string(), self.keys.to_string(), self.store.to_string()]);
+        words.extend([self.threads.to_string(), self.keys.to_string(), self.lease.to_string(), self.store.to_string()]);
         words.push(self.dir.to_str().expect("the directory's name is text").to_owned());
         words.extend(self.urls.iter().cloned());
         words
     }
 
     pub(crate) fn read(words: &[String]) -> Order {
-        let [client, life, seed, threads, keys, store, dir, urls @ ..] = words else {
+        let [client, life, seed, threads, keys, lease, store, dir, urls @ ..] = words else {
             panic!("too few words: {words:?}")
         };
         Order {
@@ -87,6 +92,7 @@ impl Order {
             seed: seed.parse().unwrap(),
             threads: threads.parse().unwrap(),
             keys: keys.parse().unwrap(),
+            lease: lease.parse().unwrap(),
             store: store.parse().unwrap(),
             dir: dir.into(),
             urls: urls.to_vec(),
@@ -112,7 +118,11 @@ pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     thread::spawn(move || beat(&pulse, me));
     let (threads, files) = used();
     log.note(me, 0, What::Uses { phase: Phase::Before, threads, files });
-    work(order, line, &log);
+    if order.lease > 0 {
+        tasks::work(&order, line, &log);
+    } else {
+        work(order, line, &log);
+    }
     let settled = poll(SETTLES, || Some(used()).filter(|now| now.0 <= threads && now.1 <= files));
     let (threads, files) = settled.unwrap_or_else(used);
     log.note(me, 0, What::Uses { phase: Phase::After, threads, files });
@@ -180,19 +190,19 @@ fn beat(log: &Log, me: Session) {
 fn open(order: &Order) -> Clients {
     assert!(LEASES.contains(&LONGEST_LEASE));
     let both = [0, 1].map(|nth| {
-        let locks = build(settings(order));
+        let locks = build(settings(&order.urls));
         // From this call on, the client knows the longest lease in use. Its judgement of restarted nodes depends on it.
         _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
         locks
     });
     // Slow locks have leases that are longer than the time for which a fault keeps nodes from clients. So the restart
     // guard and the failover guard cannot protect them.
-    Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
+    Clients { both, slow: build(settings(&order.urls).restart_guard(false).failover_guard(false)) }
 }
 
-fn settings(order: &Order) -> Builder {
-    group::guarded(Redlock::builder(), &order.urls[0])
-        .nodes(&order.urls)
+fn settings(urls: &[String]) -> Builder {
+    group::guarded(Redlock::builder(), &urls[0])
+        .nodes(urls)
         .lease(Duration::from_millis(LONGEST_LEASE))
         .node_timeout(NODE_TIMEOUT)
         .unavailable_after(Duration::from_secs(2))
@@ -221,6 +231,7 @@ mod tests {
             seed: 7,
             threads: 2,
             keys: 4,
+            lease: 0,
             store: "127.0.0.1:9".parse().unwrap(),
             dir: "/a b".into(),
             urls: vec!["redis://a".to_owned(), "redis://b".to_owned()],

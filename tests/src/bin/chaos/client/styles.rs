@@ -64,7 +64,7 @@ impl Play<'_> {
         };
         let Ok(guard) = self.take(&terms, Wait::For(deadline)) else { return };
         let work = self.millis(0, 3);
-        self.job.count(&guard, work);
+        thread::sleep(work);
         self.job.check(&guard);
         self.give_up(guard);
     }
@@ -124,13 +124,14 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
-    /// Writes to the counter, and usually to the store.
+    /// Works for a moment, and usually writes to the store.
     fn work(&mut self, lease: &Lease) {
         if !self.job.check(lease) {
             return;
         }
         let work = self.millis(0, 8);
-        self.job.count(lease, work);
+        thread::sleep(work);
+        self.job.check(lease);
         if self.random.u8(..3) > 0
             && let Some(fence) = self.job.fence(lease)
             && self.job.check(lease)
@@ -155,19 +156,14 @@ impl Play<'_> {
     /// Holds until the settings of the hold end it.
     fn until_lost(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
-        let is_fixed = terms.wants().renewals == 0;
-        if is_fixed {
-            self.job.note(What::Fixed);
-        }
         let fence = if self.random.bool() { self.job.fence(&guard) } else { None };
-        if is_fixed && self.random.u8(..4) == 0 {
+        if terms.wants().renewals == 0 && self.random.u8(..4) == 0 {
             self.job.extend(&guard, SHORTEST);
         }
         // If the lock is not lost in time, the checkers report it. This thread must not wait for it forever.
         let end = now() + 4 * nanos(SHORTEST);
         while self.job.check(&guard) && now() < end {
-            self.job.count(&guard, MS);
-            let pause = self.millis(1, 8);
+            let pause = self.millis(2, 9);
             thread::sleep(pause);
         }
         if let Some(fence) = fence {
@@ -184,7 +180,6 @@ impl Play<'_> {
         let more = if self.random.u8(..4) == 0 { nanos(1500 * MS) } else { 0 };
         let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64())) + more;
         while now() < end && self.job.check(&guard) {
-            self.job.count(&guard, MS);
             if let Some(fence) = fence
                 && self.random.u8(..4) == 0
             {
@@ -193,7 +188,7 @@ impl Play<'_> {
             if self.random.u8(..30) == 0 {
                 self.job.extend(&guard, terms.lease);
             }
-            let pause = self.millis(2, 25);
+            let pause = self.millis(3, 26);
             thread::sleep(pause);
         }
         self.job.check(&guard);
@@ -204,7 +199,6 @@ impl Play<'_> {
     /// write.
     fn sleepy(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
-        self.job.note(What::Fixed);
         if let Some(fence) = self.job.fence(&guard)
             && self.job.check(&guard)
         {
@@ -227,16 +221,14 @@ impl Play<'_> {
         let result = annotated(self.locks, &names::of(key), &mut || {
             self.job.note(What::Held { token: UNKNOWN.to_owned() });
             let entered = now();
-            let wrote = self.job.count_bare(work);
-            inside = Some((entered, wrote, now()));
+            thread::sleep(work);
+            inside = Some((entered, now()));
         });
         let result_is = if inside.is_none() && result.is_ok() { Outcome::Skipped } else { outcome(&result) };
-        if let (Some((entered, wrote, left)), Ok(())) = (inside, &result) {
+        if let (Some((entered, left)), Ok(())) = (inside, &result) {
             self.job.log.note_at(entered, self.job.session, key, What::Check { until: Some(left) });
-            self.job.note(wrote);
         }
         self.job.note(What::Return { op: Op::Attribute, outcome: result_is });
-        self.job.note(What::Over);
     }
 }
 

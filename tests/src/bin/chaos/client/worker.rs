@@ -10,7 +10,7 @@ use redlock_sync::Redlock;
 use super::Order;
 use super::job::Job;
 use super::log::Log;
-use super::resource::{Counter, Store};
+use super::store::Store;
 use super::styles::Play;
 use crate::event::Session;
 use crate::names::{
@@ -39,7 +39,6 @@ pub(super) struct Clients {
 pub(super) struct Worker {
     clients: Clients,
     log: Arc<Log>,
-    counter: Counter,
     store: Store,
     random: fastrand::Rng,
     session: Session,
@@ -55,7 +54,6 @@ impl Worker {
         Worker {
             clients,
             log: Arc::clone(log),
-            counter: Counter::open(&order.dir),
             store: Store::new(order.store),
             random: fastrand::Rng::with_seed(seed),
             session,
@@ -128,14 +126,7 @@ impl Worker {
     fn play(&mut self, key: usize) -> Play<'_> {
         let nth = self.random.usize(..2);
         let locks = if names::is_slow(key) { &self.clients.slow } else { &self.clients.both[nth] };
-        let job = Job {
-            log: &self.log,
-            counter: &self.counter,
-            store: &mut self.store,
-            session: self.session,
-            key,
-            writes: 0,
-        };
+        let job = Job { log: &self.log, store: &mut self.store, session: self.session, key };
         Play { job, random: &mut self.random, locks, nodes: self.nodes }
     }
 

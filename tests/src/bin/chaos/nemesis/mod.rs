@@ -80,7 +80,7 @@ fn lane(target: Target) -> (u8, usize) {
 fn strike(field: &Field<'_>, fault: &Fault) -> usize {
     let length = Duration::from_millis(fault.length);
     if let (Some(group), Target::Node(_)) = (field.group, fault.target) {
-        group::strike(group, fault.kind.word(), length, usize::try_from(fault.at).expect("a short run"));
+        group::strike(group, fault.kind, length, usize::try_from(fault.at).expect("a short run"));
         return 1;
     }
     match fault.target {
