@@ -66,8 +66,7 @@
 //! | `REDLOCK_SIM_ONLY` | `models`: rule 21 is the only one |
 //!
 //! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how to run them. The
-//! simulation must find most of them. [`contract`] makes the same calls to an in-memory node and to a server, and
-//! compares the results.
+//! simulation must find most of them. `node/memory/like_a_server` compares an in-memory node with a server.
 //!
 //! The modules, from the bottom up:
 //!
@@ -89,7 +88,6 @@
 mod client;
 mod clocks;
 mod connection;
-mod contract;
 mod evidence;
 mod execution;
 mod identity;

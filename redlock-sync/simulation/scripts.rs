@@ -7,7 +7,6 @@ use std::sync::LazyLock;
 
 use crate::clock::Tick;
 use crate::node::memory::{self, MemoryReply, Store};
-use crate::node::{Failure, Value};
 use crate::protocol::script::{self, Script};
 
 /// A call of a script.
@@ -69,11 +68,6 @@ pub(super) fn token(call: &Execution) -> &str {
 }
 
 /// Runs a script as EVAL does.
-pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
-    memory::outcome(&reply(store, script, keys, args))
-}
-
-/// Runs a script like [`run`], but returns the reply unchanged.
 pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> MemoryReply {
     fn words(texts: &[String]) -> Vec<&[u8]> {
         texts.iter().map(String::as_bytes).collect()

@@ -56,10 +56,6 @@ models! {
         lost_before_its_guard_ends
         the_client_ends
     }
-    relay {
-        from_hand_to_hand
-        from_hand_to_hand_in_time
-    }
     leases {
         ended_while_it_is_renewed
         revoked_while_it_ends

@@ -35,15 +35,15 @@ use crate::world::{self, ModelClock};
 
 /// A client with one key.
 #[derive(Clone)]
-struct Rig {
+pub(crate) struct Rig {
     quorum: Arc<Quorum>,
     queues: Arc<ThreadQueues<Lease>>,
     pending: Arc<Pending>,
-    leases: Arc<Leases>,
+    pub(crate) leases: Arc<Leases>,
     tokens: Arc<TokenSource>,
     key: Key,
     protocol: Arc<Protocol>,
-    options: Arc<LockOptions>,
+    pub(crate) options: Arc<LockOptions>,
     /// All leases there were.
     watches: Arc<Mutex<Vec<Arc<Watch>>>>,
     losses: Arc<Losses>,
@@ -103,14 +103,16 @@ impl Watch {
 }
 
 /// A guard.
-struct Guard {
+pub(crate) struct Guard {
     rig: Rig,
     lease: Lease,
     watch: Arc<Watch>,
+    /// The rounds of the token until the lock was acquired, and the renewals that this guard has waited for.
+    rounds: usize,
 }
 
 impl Rig {
-    fn new(options: LockOptions) -> Rig {
+    pub(crate) fn new(options: LockOptions) -> Rig {
         let clock: Arc<dyn Clock> = Arc::new(ModelClock);
         let losses = Arc::new(Losses(AtomicUsize::new(0)));
         let mut settings = ClientOptions::default();
@@ -135,17 +137,24 @@ impl Rig {
         }
     }
 
-    fn server(&self) -> &Server {
+    /// The same client with another key, and with other options.
+    pub(crate) fn with(&self, name: &str, options: LockOptions) -> Rig {
+        let key = Key::new("", name).unwrap();
+        let protocol = Arc::new(Protocol::Mutex(Exclusive { key: key.clone() }));
+        Rig { key, protocol, options: options.into(), is_held: Arc::default(), ..self.clone() }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
         &self.quorum.nodes.server
     }
 
-    fn spawn(&self, run: impl FnOnce(Rig) + Send + 'static) -> JoinHandle<()> {
+    pub(crate) fn spawn(&self, run: impl FnOnce(Rig) + Send + 'static) -> JoinHandle<()> {
         let rig = self.clone();
         thread::spawn(move || run(rig))
     }
 
     /// Takes the lock, as `acquire.rs` does.
-    fn lock(&self) -> Guard {
+    pub(crate) fn lock(&self) -> Guard {
         let kind = self.protocol.kind();
         let mut lease = match self.queues.enqueue(self.key.name(), Tick::NEVER, kind, &self.options) {
             QueueOutcome::Head(head) => {
@@ -165,7 +174,8 @@ impl Rig {
             told.fetch_add(1, Ordering::SeqCst);
         });
         self.watches.lock().push(Arc::clone(&watch));
-        Guard { rig: self.clone(), lease, watch }
+        let rounds = self.server().rounds(lease.inner().id.as_str()).len();
+        Guard { rig: self.clone(), lease, watch, rounds }
     }
 
     fn attempts(&self) -> Lease {
@@ -227,7 +237,7 @@ impl Rig {
     }
 
     /// The end of a model. For at most this many tokens, no release was sent.
-    fn end(self, unreleased: usize) {
+    pub(crate) fn end(self, unreleased: usize) {
         self.leases.renewer.close();
         world::until_all_threads_ended();
         let sent = self.server().sent();
@@ -255,6 +265,15 @@ impl Rig {
         }
     }
 
+    /// Asserts that no renewal came before it was due. For models in which only renewal threads extend leases.
+    pub(crate) fn assert_no_early_renewals(&self) {
+        for watch in &*self.watches.lock() {
+            let rounds = self.server().rounds(watch.inner.id.as_str());
+            let third = watch.inner.options.lease / RENEW_DIVISOR;
+            assert!(rounds.windows(2).all(|pair| pair[1].since(pair[0]) >= third), "before it was due: {rounds:?}");
+        }
+    }
+
     /// False for a token of an attempt that was not won.
     fn has_had(&self, token: &str) -> bool {
         self.watches.lock().iter().any(|watch| watch.inner.id.as_str() == token)
@@ -262,6 +281,19 @@ impl Rig {
 }
 
 impl Guard {
+    pub(crate) fn token(&self) -> &str {
+        self.lease.inner().id.as_str()
+    }
+
+    /// Lets time pass until the next renewal is due, and no further. Waits until it was sent.
+    pub(crate) fn renewed(&mut self) {
+        let (server, token) = (self.rig.server(), self.token());
+        let last = server.rounds(token)[self.rounds - 1];
+        world::pass_until(last.after(self.rig.options.lease / RENEW_DIVISOR));
+        server.until_rounds(token, self.rounds + 1);
+        self.rounds += 1;
+    }
+
     /// Relies on the lock for a moment. No other thread does so at that time.
     fn hold(&self) {
         let was_held = std::mem::replace(&mut *self.rig.is_held.lock(), true);
@@ -269,7 +301,7 @@ impl Guard {
         *self.rig.is_held.lock() = false;
     }
 
-    fn unlock(self) -> Result<(), Error> {
+    pub(crate) fn unlock(self) -> Result<(), Error> {
         let outcome = self.lease.release();
         self.watch.is_orderly.store(outcome.is_ok(), Ordering::SeqCst);
         self.watch.over();
@@ -288,7 +320,7 @@ impl Guard {
     }
 
     /// Ends the guard in one of the two ways.
-    fn end(self) {
+    pub(crate) fn end(self) {
         if thread_rng().r#gen() { self.drop() } else { _ = self.unlock() }
     }
 
@@ -415,19 +447,27 @@ pub fn renewed_without_answers() {
     rig.end(1);
 }
 
-/// Threads hand the lock to each other, or release it, while it is renewed.
+/// Threads hand the lock to each other, or release it, while it is renewed. In some runs they wait for a renewal, which
+/// comes when it is due, whichever thread has the lease.
 pub fn from_hand_to_hand() {
     let rig = Rig::new(options());
     let mut threads: Vec<_> = (0..3)
         .map(|_| {
             rig.spawn(|rig| {
-                let guard = rig.lock();
+                let mut guard = rig.lock();
                 guard.hold();
+                if thread_rng().r#gen() {
+                    guard.renewed();
+                }
                 guard.end();
             })
         })
         .collect();
-    threads.push(rig.time_passes());
+    threads.push(thread::spawn(|| {
+        for _ in 0..2 {
+            world::pass(options().lease / RENEW_DIVISOR / 3);
+        }
+    }));
     all(threads);
     rig.end(0);
 }

@@ -16,18 +16,15 @@
 //!
 //! 1. [`sync`]: mutexes, condition variables and threads on the scheduler.
 //! 2. [`world`]: a clock that only the model advances, and a count of threads.
-//! 3. [`counted_lease`]: the real renewal threads, and a lease that counts its rounds and sends nothing.
-//! 4. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
+//! 3. [`handover`] and [`node`]: the real turns at the notification connection with a replacement for the connection,
 //!    the real transport, and one server without a transport for [`leases`].
-//! 5. [`parking`], [`queue`], [`sharing`], [`renewal`], [`relay`], [`leases`], [`turns`], [`transport`],
-//!    [`unattended`], [`connecting`]: the models. [`relay`] combines [`queue`] and [`renewal`]. [`listening`] has the
-//!    fixtures of [`turns`], and [`wire`] has those of [`transport`].
-//! 6. [`explore`]: runs a model under many schedules.
+//! 4. [`parking`], [`queue`], [`sharing`], [`leases`], [`renewal`], [`turns`], [`transport`], [`unattended`],
+//!    [`connecting`]: the models. [`listening`] has the fixtures of [`turns`], and [`wire`] has those of [`transport`].
+//! 5. [`explore`]: runs a model under many schedules.
 
 // The library's files have unit tests of their own. These tests need the real threads and more of the library.
 #![cfg(not(test))]
 #![allow(missing_docs, reason = "no interface for others")]
-#![allow(clippy::duplicate_mod, reason = "the renewal threads run with counted leases and with real ones")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -64,7 +61,6 @@ from_library! {
 }
 
 pub mod connecting;
-mod counted_lease;
 pub mod explore;
 #[allow(dead_code, unreachable_pub)]
 mod handover;
@@ -74,7 +70,6 @@ mod listening;
 mod node;
 pub mod parking;
 pub mod queue;
-pub mod relay;
 pub mod renewal;
 pub mod sharing;
 mod sync;

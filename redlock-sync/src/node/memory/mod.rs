@@ -7,7 +7,12 @@
 //! 4. `memory_connection.rs`: a connection to a server.
 //! 5. `rules.rs`: how other servers differ from Redis.
 //! 6. `served.rs`: a server over TCP.
+//!
+//! `like_a_server` compares it with a server.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod like_a_server;
 mod lua;
 mod memory_connection;
 mod memory_server;

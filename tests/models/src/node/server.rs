@@ -1,6 +1,7 @@
-//! One server without a transport: it executes the calls of a mutex. It knows what was sent, and in which order.
+//! One server without a transport: it executes the calls of mutexes. It knows what was sent, and in which order.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use shuttle::thread::yield_now;
 use crate::clock::Tick;
 use crate::protocol::reply::{Executed, Failure, FailureKind, PerNode, Value};
 use crate::protocol::script::{ACQUIRE, Call, EXTEND, HELD, RELEASE};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, thread};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, thread};
 use crate::wire::command;
 use crate::world;
 
@@ -39,7 +40,13 @@ impl Sent {
     }
 }
 
-/// The key of the mutex.
+/// The keys and the arguments of a call.
+struct Words {
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+/// The key of a mutex.
 #[derive(Default)]
 struct Stored {
     token: String,
@@ -50,48 +57,90 @@ struct Stored {
 
 #[derive(Default)]
 pub(crate) struct Server {
-    stored: Mutex<Stored>,
-    sent: Mutex<Vec<Sent>>,
+    stored: Mutex<BTreeMap<String, Stored>>,
+    /// Each call with the time at which it was sent.
+    sent: Mutex<Vec<(Tick, Sent)>>,
+    was_sent: Condvar,
+    /// Extensions of this token wait until the server answers all.
+    hangs: Mutex<Option<String>>,
+    answers: Condvar,
     /// An extension is executed or not, and is not answered.
     pub(crate) is_unreliable: AtomicBool,
     /// How often a look was told that a token is gone.
     pub(crate) missed: AtomicUsize,
 }
 
+fn rounds_of(sent: &[(Tick, Sent)], token: &str) -> Vec<Tick> {
+    let is_round = |sent: &Sent| sent.token() == token && !matches!(sent, Sent::Release(_));
+    sent.iter().filter(|(_, sent)| is_round(sent)).map(|(at, _)| *at).collect()
+}
+
 impl Server {
     pub(crate) fn sent(&self) -> Vec<Sent> {
-        self.sent.lock().clone()
+        self.sent.lock().iter().map(|(_, sent)| sent.clone()).collect()
+    }
+
+    /// The times at which this token was acquired and extended.
+    pub(crate) fn rounds(&self, token: &str) -> Vec<Tick> {
+        rounds_of(&self.sent.lock(), token)
+    }
+
+    /// Waits until there are this many of them. Lets no time pass.
+    pub(crate) fn until_rounds(&self, token: &str, rounds: usize) {
+        let mut sent = self.sent.lock();
+        while rounds_of(&sent, token).len() < rounds {
+            self.was_sent.wait(&mut sent);
+        }
     }
 
     pub(crate) fn delete_key(&self) {
-        *self.stored.lock() = Stored::default();
+        self.stored.lock().clear();
     }
 
     /// The holder of the lock has it for that long at least.
     pub(crate) fn keep(&self, until: Tick) {
-        self.stored.lock().kept = until;
+        self.stored.lock().values_mut().for_each(|stored| stored.kept = until);
     }
 
-    fn send(&self, call: &Call) -> Vec<String> {
+    /// Does not answer the extensions of this token any more.
+    pub(crate) fn hang_up_on(&self, token: &str) {
+        *self.hangs.lock() = Some(token.to_owned());
+    }
+
+    pub(crate) fn answer_all(&self) {
+        *self.hangs.lock() = None;
+        self.answers.notify_all();
+    }
+
+    fn send(&self, call: &Call) -> Words {
+        let now = world::now();
         let mut bytes = Vec::new();
         call.write_to(&mut bytes, false);
         let mut words = command(&bytes).expect("a whole call").0;
         let args = words.split_off(3 + words[2].parse::<usize>().unwrap());
-        let token = args[0].clone();
+        let keys = words.split_off(3);
         // It reads only, and can come after the end of the lease.
-        if words[1] == HELD.sha {
-            return args;
+        if words[1] != HELD.sha {
+            let token = args[0].clone();
+            let sent = match &words[1] {
+                sha if *sha == ACQUIRE.sha => Sent::Acquire(token),
+                sha if *sha == EXTEND.sha => Sent::Extend(token),
+                sha if *sha == RELEASE.sha => Sent::Release(token),
+                _ => panic!("{words:?}"),
+            };
+            self.sent.lock().push((now, sent));
+            self.was_sent.notify_all();
         }
-        self.sent.lock().push(match &words[1] {
-            sha if *sha == ACQUIRE.sha => Sent::Acquire(token),
-            sha if *sha == EXTEND.sha => Sent::Extend(token),
-            sha if *sha == RELEASE.sha => Sent::Release(token),
-            _ => panic!("{words:?}"),
-        });
-        args
+        Words { keys, args }
     }
 
-    fn execute(&self, call: &Call, args: &[String]) -> Result<Value, Failure> {
+    fn execute(&self, call: &Call, Words { keys, args }: &Words) -> Result<Value, Failure> {
+        if call.script.sha == EXTEND.sha {
+            let mut hangs = self.hangs.lock();
+            while hangs.as_ref() == Some(&args[0]) {
+                self.answers.wait(&mut hangs);
+            }
+        }
         let is_answered = call.script.sha != EXTEND.sha || !self.is_unreliable.load(Ordering::SeqCst);
         if !is_answered && thread_rng().r#gen() {
             return Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "no answer"));
@@ -99,13 +148,17 @@ impl Server {
         let now = world::now();
         let token = &*args[0];
         let time = |i: usize| Duration::from_millis(args.get(i).map_or(0, |ms| ms.parse().unwrap()));
-        let mut stored = self.stored.lock();
-        if stored.until <= now {
-            stored.token.clear();
-        }
+        let mut all = self.stored.lock();
+        all.retain(|_, stored| stored.until > now || stored.kept > now);
+        all.values_mut().filter(|stored| stored.until <= now).for_each(|stored| stored.token.clear());
+        let stored = all.entry(keys[0].clone()).or_default();
         let reply = if call.script.sha == HELD.sha {
-            let is_gone = |(_, asked): &(_, &String)| asked.strip_prefix('=') != Some(&*stored.token);
-            let gone: Vec<Value> = (1..).zip(args).filter(is_gone).map(|(place, _)| Value::Int(place)).collect();
+            let has = |key, asked: &String| {
+                all.get(key).is_some_and(|stored: &Stored| asked.strip_prefix('=') == Some(&*stored.token))
+            };
+            let places = (1..).zip(keys.iter().zip(args));
+            let gone: Vec<Value> =
+                places.filter(|(_, (key, asked))| !has(*key, asked)).map(|(place, _)| Value::Int(place)).collect();
             self.missed.fetch_add(gone.len(), Ordering::SeqCst);
             Value::List([vec![Value::Int(1)], gone].concat())
         } else if call.script.sha == ACQUIRE.sha {
@@ -188,8 +241,8 @@ impl Nodes {
     pub(crate) fn call(&self, call: &Arc<Call>, _by: Tick, ask: NodeFilter<'_>, _need: usize) -> Answers {
         let started = world::now();
         let result = if ask(0) {
-            let args = self.server.send(call);
-            self.server.execute(call, &args)
+            let words = self.server.send(call);
+            self.server.execute(call, &words)
         } else {
             Err(Failure::unsent(FailureKind::LeftOut, "not asked"))
         };
@@ -216,10 +269,10 @@ impl Nodes {
     pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
         let (server, call, posted) = (Arc::clone(&self.server), Arc::clone(call), Arc::clone(&self.posted));
         let started = world::now();
-        let args = server.send(&call);
+        let words = server.send(&call);
         posted.fetch_add(1, Ordering::SeqCst);
         spawn(move || {
-            let results = [server.execute(&call, &args)].into();
+            let results = [server.execute(&call, &words)].into();
             posted.fetch_sub(1, Ordering::SeqCst);
             tell(Answers { results, started, duplicate: false });
         });
