@@ -1,7 +1,7 @@
 //! What a client sends about a mutex, and that it relies on it, is allowed to the clients of the models in
 //! `tests/proof`. [`known::Evidence`](super::known::Evidence) has what the replies that reached the client tell it.
 //!
-//! - A client relies on a lock until the moment at which fewer than a majority of the servers surely keep its token, as
+//! - A client relies on a lock until the moment at which fewer than a majority of the nodes surely keep its token, as
 //!   the models count that: from the send of a call that got a yes, less the drift. A server that restarted within the
 //!   longest lease does not count with its yes to an attempt. A refill raises no vote.
 //! - It relies on a grant only if each attempt of the wait had a definite no, in the right order.

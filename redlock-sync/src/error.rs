@@ -259,7 +259,7 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
-    /// Returns true for [`Unavailable`](Error::Unavailable): no majority of the servers could be asked. The call gave
+    /// Returns true for [`Unavailable`](Error::Unavailable): no majority of the nodes could be asked. The call gave
     /// no lock, and may succeed once they are back. A call that changes a queue or a latch may still have been
     /// executed. The result is false for [`Unconfirmed`](Error::Unconfirmed), because then the work under the lock is
     /// done and must not be repeated.

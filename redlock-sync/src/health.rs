@@ -81,7 +81,7 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be taken: a majority of the servers takes writes from this client, and would vote, and no
+    /// Whether locks can be taken: a majority of the nodes takes writes from this client, and would vote, and no
     /// server was given twice. A Sentinel group does not count if no majority of the Sentinels that answer names the
     /// master in use. A server that [`restart_guard`](crate::Builder::restart_guard) or
     /// [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked for a

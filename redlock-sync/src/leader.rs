@@ -83,7 +83,7 @@ impl Leader {
     /// returns if it was [cancelled](Leader::cancel), once a body that runs has returned. Otherwise it returns only an
     /// error.
     ///
-    /// While no majority of the servers answers, the call goes on trying, and logs that.
+    /// While no majority of the nodes answers, the call goes on trying, and logs that.
     ///
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the lock already

@@ -193,7 +193,7 @@ pub enum Event<'a> {
         /// How long the lock lasts without another renewal.
         remaining: Duration,
     },
-    /// No majority of the servers confirmed a renewal. The lock is held until its remaining time has passed.
+    /// No majority of the nodes confirmed a renewal. The lock is held until its remaining time has passed.
     #[non_exhaustive]
     RenewalFailed {
         /// The lock.
@@ -221,7 +221,7 @@ pub enum Event<'a> {
         lock: ObservedLock<'a>,
         /// How long the lock was held.
         held: Duration,
-        /// Whether a majority of the servers confirmed the release.
+        /// Whether a majority of the nodes confirmed the release.
         confirmed: bool,
     },
     /// The claim of a task has ended. A method of its [`Job`](crate::Job), the value of a handler, or the drop of the

@@ -166,7 +166,7 @@ impl Once {
     /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. The call does not
     /// wait for the lock.
     ///
-    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers. While
+    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the nodes. While
     /// no majority answers, that is repeated for one lease at most. Then the lock is released.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::inner::ClientInner;
 
-/// How long one call waits, and since when it has found no majority of the servers.
+/// How long one call waits, and since when it has found no majority of the nodes.
 pub(crate) struct WaitLimit<'a> {
     client: &'a ClientInner,
     key: &'a str,

@@ -24,7 +24,7 @@ pub struct ShutdownReport {
     /// The keys of the locks that were still held, sorted, one for each lease. Permits that were acquired together are
     /// one lease. The guards of these locks report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
     pub given_up: Vec<String>,
-    /// The number of releases that no majority of the servers confirmed; zero if all is well. Each such lock stays
+    /// The number of releases that no majority of the nodes confirmed; zero if all is well. Each such lock stays
     /// taken until a server executes the release after all, and at most until its lease ends. A client that ends also
     /// counts the releases of earlier guards that it was still repeating. Of several calls, one counts a release. What
     /// failed attempts have left on servers is released too, but not counted. A line at WARN names the first cause.

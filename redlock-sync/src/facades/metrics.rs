@@ -55,7 +55,7 @@ impl Metrics {
         describe_gauge!("redlock_held", "Locks that are held now");
         describe_counter!("redlock_renewals_total", "Renewals of leases");
         describe_counter!("redlock_lost_total", "Locks that were lost while their guards lived");
-        describe_counter!("redlock_unconfirmed_total", "Releases that no majority of the servers confirmed");
+        describe_counter!("redlock_unconfirmed_total", "Releases that no majority of the nodes confirmed");
         describe_histogram!("redlock_job_seconds", Unit::Seconds, "How long tasks of queues were claimed");
         describe_histogram!(
             "redlock_job_wait_seconds",

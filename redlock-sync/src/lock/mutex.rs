@@ -324,7 +324,7 @@ pub struct GuardSend {
 /// drop waits for it, half a node timeout at most. If another thread of this client waits for the lock, the drop can
 /// ask the servers first whether other processes wait too. It waits for one node timeout at most in all.
 ///
-/// [`unlock`](MutexGuard::unlock) waits until a majority of the servers has confirmed the release, and returns what
+/// [`unlock`](MutexGuard::unlock) waits until a majority of the nodes has confirmed the release, and returns what
 /// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other
 /// clients find the lock taken. Use it also where the program has to know that the lock was lost.
 ///

@@ -74,7 +74,7 @@ use crate::quorum::Quorum;
 ///
 /// # Slots
 ///
-/// A server lends numbered slots. A permit is a slot that a majority of the servers lent to the same holder. So each
+/// A server lends numbered slots. A permit is a slot that a majority of the nodes lent to the same holder. So each
 /// slot is a mutex by itself, and one round trip asks for all of them.
 #[derive(Clone)]
 pub struct Semaphore {

@@ -76,7 +76,7 @@ macro_rules! setting {
         }
     };
     (unavailable_after $open:literal) => {
-        /// Sets for how long calls of this handle that wait go on trying while no majority of the servers answers;
+        /// Sets for how long calls of this handle that wait go on trying while no majority of the nodes answers;
         /// default: the client's (10 s). [`Builder::unavailable_after`](crate::Builder::unavailable_after) says what a
         /// longer and a shorter time cost. With zero, a call gives up at the first failure.
         ///

@@ -97,7 +97,7 @@ impl Rig {
         self.holding(key) == 0
     }
 
-    /// Whether a majority of the servers has this token under the key.
+    /// Whether a majority of the nodes has this token under the key.
     pub(crate) fn is_held_by(&self, key: &str, token: &str) -> bool {
         self.having(key, token) >= self.need()
     }
@@ -108,7 +108,7 @@ impl Rig {
         self.proxies.iter().map(|proxy| scripts.iter().map(|name| proxy.count(name)).sum::<usize>()).sum()
     }
 
-    /// The time until a majority of the servers is free without renewals.
+    /// The time until a majority of the nodes is free without renewals.
     pub(crate) fn free_in(&self, key: &str) -> Duration {
         let mut left: Vec<_> = self.servers.iter().map(|server| server.pttl(key).unwrap_or_default()).collect();
         left.sort_unstable();

@@ -23,7 +23,7 @@ struct Look {
     stored: Vec<StoredToken>,
 }
 
-/// The places of the leases whose tokens no majority of the servers has any more, as far as servers answer until `by`.
+/// The places of the leases whose tokens no majority of the nodes has any more, as far as servers answer until `by`.
 ///
 /// In a cluster, nothing is asked: each key would need a call of its own.
 pub(in crate::lease) fn suspects(leases: &[Arc<LeaseInner>], by: Tick) -> Vec<usize> {

@@ -129,7 +129,7 @@ fn fault_45_a_release_that_is_stuck_does_not_keep_its_client_out<K: Kind>() {
     });
 }
 
-/// The release fails at once on one server, and another server does not answer it. A majority of the servers has freed
+/// The release fails at once on one server, and another server does not answer it. A majority of the nodes has freed
 /// the lock, or can grant it.
 #[test]
 fn fault_46_a_release_that_failed_on_one_of_three_servers() {
