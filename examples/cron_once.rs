@@ -4,7 +4,7 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example cron_once 2026-11-24
 //! ```
 //!
-//! Each machine has the job in its crontab: `5 0 * * * cron_once $(date +\%F)`. The first call that gets the lock does
+//! Each machine has the job in its crontab: `5 0 * * * cron_once $(date -u +\%F)`. The first call that gets the lock does
 //! the job, and the others wait for it. If the job fails or its machine dies, another machine does it. A machine that
 //! comes late finds the job done.
 
@@ -15,7 +15,7 @@ use redlock_sync::{Error, distributed_lock};
 
 /// Writes the report. If a machine dies in the middle, the job runs again. So it replaces the report and never appends
 /// to it.
-#[distributed_lock("example:report:{date}", once, wait = "1h", guard = lease)]
+#[distributed_lock("example:report:{date}", once, wait = "1h", unavailable_after = "1h", guard = lease)]
 fn write_report(date: &str) -> Result<Option<String>, Error> {
     let report = format!("the report of {date} is written");
     lease.check()?; // Check the lease before each step.

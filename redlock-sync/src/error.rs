@@ -359,7 +359,7 @@ impl fmt::Display for Error {
             Error::Cancelled { op, key } => write!(f, "the wait to {op} {} was cancelled", place(key)),
             Error::Closed => write!(
                 f,
-                "the lock client is closed, or it was opened before this process was forked; open a new client"
+                "the lock client was shut down, or this process is a forked child, which has to open a client of its own"
             ),
         }
     }
