@@ -1,5 +1,5 @@
-//! Keeps what the library logs in this process: by thread, and for locks whose names begin with `logged:`. The tests show
-//! which events are logged, and how often.
+//! Keeps what the library logs in this process: by thread, and for locks whose names begin with `logged:`. The tests
+//! show which events are logged, and how often.
 
 use std::cell::RefCell;
 use std::sync::{LazyLock, Mutex};

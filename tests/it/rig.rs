@@ -1,5 +1,5 @@
-//! N servers, each behind its own proxy, which records the traffic and can cause faults. `handover` and `faults` add their
-//! clients.
+//! N servers, each behind its own proxy, which records the traffic and can cause faults. `handover` and `faults` add
+//! their clients.
 
 use std::fmt::Debug;
 use std::fs;

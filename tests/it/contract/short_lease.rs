@@ -1,5 +1,5 @@
-//! The shortest leases. CI also runs this test in release mode, where overflowing arithmetic wraps: `cargo test --release
-//! --test it contract::short_lease`.
+//! The shortest leases. CI also runs this test in release mode, where overflowing arithmetic wraps: `cargo test
+//! --release --test it contract::short_lease`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -184,8 +184,8 @@ fn kind_01_a_release_is_repeated() {
     });
 }
 
-/// This test covers all kinds in `KINDS`, and a release that keeps a permit for its minimum hold. Downgrades and latches
-/// have further cases in their own files.
+/// This test covers all kinds in `KINDS`, and a release that keeps a permit for its minimum hold. Downgrades and
+/// latches have further cases in their own files.
 #[test]
 fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
     let server = Server::start();

@@ -217,8 +217,8 @@ pub(crate) fn nodes_named(error: &Error) -> Vec<(usize, String)> {
     }
 }
 
-/// Asserts that this is a `Config` error of that kind, with the node's address and its message. If servers phrase the message
-/// differently, then `said` lists the phrases, separated by `|`.
+/// Asserts that this is a `Config` error of that kind, with the node's address and its message. If servers phrase the
+/// message differently, then `said` lists the phrases, separated by `|`.
 pub(crate) fn assert_misuse(error: &Error, wrong: ConfigKind, address: &str, said: &str) {
     let Error::Config { message, kind } = error else { panic!("Config expected, but: {error}") };
     assert_eq!(*kind, wrong, "{error}");

@@ -11,8 +11,8 @@
 //! 6. `local`: threads of one client: order, settings, losses.
 //! 7. `fences`: fencing tokens rise however the lock changes hands.
 //! 8. `idle`: the cost of waits while nothing happens.
-//! 9. `dead_waits`: waits of processes that are gone and had no notification connection. `first_attempts`: attempts of a
-//!    client that knows of no wait. `granted_settings`: settings of the waiter. `names`: locks with similar names.
+//! 9. `dead_waits`: waits of processes that are gone and had no notification connection. `first_attempts`: attempts of
+//!    a client that knows of no wait. `granted_settings`: settings of the waiter. `names`: locks with similar names.
 //! 10. `stopping`: processes that a signal stops.
 //! 11. `pauses`: pauses for programs of other libraries, and the layout of the queue.
 //! 12. `rig`: helpers.

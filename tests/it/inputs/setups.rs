@@ -1,7 +1,7 @@
 //! Errors about set-ups that cannot work, and about names and texts with control characters of terminals.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use redlock_sync::{Error, Redlock};
@@ -18,32 +18,30 @@ fn is_config(error: &Error, words: &[&str]) {
     assert!(!message.contains(char::is_control), "{message:?}");
 }
 
+/// Starts a program that is no server. Returns its address.
+fn program(answer: impl Fn(&mut TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || listener.incoming().for_each(|socket| answer(&mut socket.unwrap())));
+    address
+}
+
 #[test]
 fn a_web_server_in_place_of_redis_is_named_as_such() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let mut socket = socket.unwrap();
-            _ = socket.read(&mut [0; 512]);
-            _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        }
+    let address = program(|socket| {
+        _ = socket.read(&mut [0; 512]);
+        _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     });
-    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap();
+    let locks = Redlock::builder().node(format!("redis://{address}")).node_timeout(ms(2000)).build().unwrap();
     is_config(&locks.mutex("a").lock().unwrap_err(), &["does not speak the Redis protocol", "127.0.0.1"]);
 }
 
 /// A server whose TLS is OpenSSL, as Redis is, reads the first bytes of plain text and closes the connection.
 #[test]
 fn a_server_that_closes_at_once_may_want_tls() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            _ = socket.unwrap().read(&mut [0; 5]);
-        }
-    });
-    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).unavailable_after(ms(0)).build().unwrap();
+    let address = program(|socket| _ = socket.read(&mut [0; 5]));
+    let settings = Redlock::builder().node(format!("redis://{address}")).node_timeout(ms(2000));
+    let locks = settings.unavailable_after(ms(0)).build().unwrap();
     let error = locks.mutex("a").lock().unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("use `rediss`"), "{error}");
 }
@@ -64,21 +62,15 @@ fn a_server_that_is_down_is_not_said_to_want_tls() {
 /// Without a bound, the client would make thousands of servers, with state for each.
 #[test]
 fn a_cluster_of_thousands_of_masters_is_refused() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
     let masters: Vec<String> = (0..5000).map(|n| format!("*3\r\n:{n}\r\n:{n}\r\n*2\r\n+h{n}\r\n:1\r\n")).collect();
     let text = "redis_version:7.2.0\r\nredis_mode:cluster\r\nrole:master\r\n";
     let info = format!("${}\r\n{text}\r\n", text.len());
     let greeting = format!("{info}{info}*{}\r\n{}", masters.len(), masters.concat());
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let mut socket = socket.unwrap();
-            _ = socket.read(&mut [0; 512]);
-            _ = socket.write_all(greeting.as_bytes());
-        }
+    let address = program(move |socket| {
+        _ = socket.read(&mut [0; 512]);
+        _ = socket.write_all(greeting.as_bytes());
     });
-    let url = format!("redis+cluster://{address}");
-    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap();
+    let locks = Redlock::builder().node(format!("redis+cluster://{address}")).node_timeout(ms(2000)).build().unwrap();
     let error = locks.mutex("a").lock().unwrap_err();
     is_config(&error, &["5000 masters", "at most 1000", "CLUSTER SLOTS", &address]);
 }
