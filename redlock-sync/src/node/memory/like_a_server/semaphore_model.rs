@@ -263,7 +263,7 @@ fn semaphores_do_what_the_model_says() {
             lent.sort_unstable();
             let expected = format!("{} / {}", lent.join("|"), model.queue.join("|"));
             let Ok(Value::Text(stored)) = call_in_memory(&mut memory, &stored()) else { panic!("nothing is stored") };
-            assert_eq!(String::from_utf8(stored.to_vec()).unwrap(), expected, "stored: {what}");
+            assert_eq!(String::from_utf8(stored.clone()).unwrap(), expected, "stored: {what}");
         }
     }
 }
