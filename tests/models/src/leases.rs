@@ -465,7 +465,7 @@ pub fn from_hand_to_hand() {
         .collect();
     threads.push(thread::spawn(|| {
         for _ in 0..2 {
-            world::pass(options().lease / RENEW_DIVISOR / 3);
+            world::pass(options().lease / RENEW_DIVISOR / 2);
         }
     }));
     all(threads);

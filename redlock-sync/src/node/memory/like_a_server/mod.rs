@@ -5,12 +5,14 @@
 //! 2. `texts.rs`: replies and messages as texts, without what depends on the time.
 //! 3. `mutex.rs`, `read_write.rs`, `semaphore.rs`, `task_queue.rs`: random calls of each kind, and scenarios with
 //!    expected replies.
-//! 4. `only_in_memory.rs`: what a test cannot have a server do.
+//! 4. `semaphore_model.rs`: a reference for the scripts of a semaphore.
+//! 5. `only_in_memory.rs`: what a test cannot have a server do.
 
 mod mutex;
 mod only_in_memory;
 mod read_write;
 mod semaphore;
+mod semaphore_model;
 mod sides;
 mod task_queue;
 mod texts;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::permits::Permits;
 
-struct Semaphore {
+pub(super) struct Semaphore {
     several: bool,
 }
 
@@ -45,7 +45,7 @@ impl Kind for Semaphore {
     }
 }
 
-fn semaphore(total: u32, many: u32, several: bool, slots: &[u32]) -> Lock {
+pub(super) fn semaphore(total: u32, many: u32, several: bool, slots: &[u32]) -> Lock {
     let slots = slots.to_vec();
     Lock(Protocol::Semaphore(Permits { key: key(), total, many, several, reservation: LEASE, first: None, slots }))
 }

@@ -120,7 +120,7 @@ fn a_repeated_end_of_a_claim_takes_no_other_task() {
         &keys().claim(&id(token), HOUR, 1, LIMIT, None).call,
     ) {
         Ok(Value::List(items)) => match &items[2] {
-            Value::Text(place) => String::from_utf8(place.to_vec()).unwrap(),
+            Value::Text(place) => String::from_utf8(place.clone()).unwrap(),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
