@@ -98,7 +98,9 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         nemesis::run(&field, begin, &faults);
         ending.sleep_until(begin + options.seconds * SEC);
         ending.end();
-        fed.into_iter().for_each(|fed| fed.join().expect("the tasks are pushed"));
+        if let Some(fed) = fed {
+            fed.join().expect("the tasks are pushed");
+        }
         let is_done = tasks.as_ref().is_some_and(|tasks| poll(LAST_WORK, || is_empty(tasks)).is_some());
         let end = now();
         clients.end(LAST_WORDS);

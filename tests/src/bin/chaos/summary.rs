@@ -19,7 +19,7 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     let mut out = String::new();
     let seconds = (history.end - history.begin) / crate::clock::SEC;
     let &Options { nodes, clients, threads, crowd, keys, tasks, lease, seed, .. } = options;
-    let work = if options.has_tasks() {
+    let uses = if options.has_tasks() {
         format!("{tasks} tasks with leases of {lease} ms")
     } else {
         format!("crowds of {crowd}, {keys} locks")
@@ -28,7 +28,7 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     let forked = options.forked.word();
     _ = writeln!(
         out,
-        "\n{place}, {clients} clients ({forked} of them forked) with {threads} threads each, {work}, {seconds} s, \
+        "\n{place}, {clients} clients ({forked} of them forked) with {threads} threads each, {uses}, {seconds} s, \
          seed {seed}"
     );
     let done = if options.has_tasks() { claims(history) } else { holds(history) };

@@ -23,7 +23,7 @@ pub(super) fn stale(history: &History) -> Verdict {
     let is_stale = |(claim, end): &&(&Claim, EndOfClaim)| is_overtaken(&claims, claim, end.from);
     let violation = |(claim, end): &(&Claim, EndOfClaim)| {
         let what = format!("the end by fence {} is accepted, though a later claim was there", claim.fence);
-        of_task(history, end.from, what, claim.task)
+        of_task(history, end.from, &what, claim.task)
     };
     let refused = ends.iter().filter(|(_, end)| end.is_refused()).count();
     Verdict {
@@ -40,7 +40,7 @@ pub(super) fn exclusive(history: &History) -> Verdict {
     let wrong = looks().filter(|(claim, look)| is_overtaken(&claims, claim, *look));
     let violation = |(claim, look): (&Claim, u64)| {
         let what = format!("fence {} counts on the task, though a later claim was there", claim.fence);
-        of_task(history, look, what, claim.task)
+        of_task(history, look, &what, claim.task)
     };
     Verdict { violations: wrong.map(violation).collect(), judged: format!("{} looks", looks().count()), excused: false }
 }
@@ -63,7 +63,7 @@ pub(super) fn fences(history: &History) -> Verdict {
         }
         if claim.fence <= last {
             let what = format!("fence {} after {last}", claim.fence);
-            verdict.violations.push(of_task(history, claim.until, what, claim.task));
+            verdict.violations.push(of_task(history, claim.until, &what, claim.task));
         }
     }
     verdict.judged = format!("{} claims", history.claims.len());
@@ -81,7 +81,7 @@ pub(super) fn attempts(history: &History) -> Verdict {
     let all: u64 = unexplained.iter().map(|(more, _)| more).sum();
     let unknown = unknown(history) + in_pauses(history);
     let violation = |(more, first): &(u64, &Claim)| {
-        of_task(history, first.until, format!("{more} attempts more than claims that are told of"), first.task)
+        of_task(history, first.until, &format!("{more} attempts more than claims that are told of"), first.task)
     };
     let is_wrong = all > unknown as u64;
     Verdict {
@@ -125,7 +125,7 @@ pub(super) fn waits(history: &History) -> Vec<Vec<(u64, u64)>> {
     threads.into_values().collect()
 }
 
-pub(super) fn of_task(history: &History, at: u64, what: String, task: u64) -> Violation {
+pub(super) fn of_task(history: &History, at: u64, what: &str, task: u64) -> Violation {
     Violation { at, what: format!("task {task}: {what}"), slice: history.slice_of_task(task) }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn idle(history: &History) -> Verdict {
         if claimed > push.until + MOST_IDLE && has_idle(push.until) {
             let waited = (claimed - push.until) / MS;
             let what = format!("it was due for {waited} ms while a thread waited for a task");
-            verdict.violations.push(of_task(history, push.until, what, push.task));
+            verdict.violations.push(of_task(history, push.until, &what, push.task));
         }
     }
     verdict.judged = format!("{judged} tasks in calm weather");
@@ -45,9 +45,9 @@ pub(super) fn lost(history: &History) -> Verdict {
         }
     }
     let lost = history.pushes.iter().filter(|push| last.get(&push.task).is_none_or(|until| *until < push.from));
-    let what = || "it was pushed, and no accepted end follows".to_owned();
+    let what = "it was pushed, and no accepted end follows";
     Verdict {
-        violations: lost.map(|push| of_task(history, push.from, what(), push.task)).collect(),
+        violations: lost.map(|push| of_task(history, push.from, what, push.task)).collect(),
         judged: format!("{} pushes", history.pushes.len()),
         excused: false,
     }
