@@ -28,7 +28,7 @@ use std::thread;
 
 use redlock_tests::control::{self, Control};
 
-use scratch::{Part, Scratch, is_of_scripts};
+use scratch::{Rig, Scratch, is_of_scripts};
 use trial::Found;
 
 /// The number of threads with a copy of their own, if there are no chaos runs.
@@ -101,7 +101,7 @@ fn try_all(wanted: &Wanted) -> ExitCode {
             for lane in 0..LANES {
                 let (controls, tell) = (&controls, &tell);
                 scope.spawn(move || {
-                    let scratch = Scratch::new(lane);
+                    let scratch = Scratch::new(&lane.to_string(), Rig::Simulation);
                     while let Some(control) = next(controls) {
                         simulate(&scratch, control, tell);
                     }
@@ -128,7 +128,7 @@ fn simulate(scratch: &Scratch, control: &Control, tell: &impl Fn(&Control, &str,
     if control.simulation.is_empty() {
         return true;
     }
-    if let Err(problem) = scratch.apply(control, Part::Code) {
+    if let Err(problem) = scratch.apply(control) {
         tell(control, "none", Err(problem));
         return false;
     }
@@ -139,7 +139,8 @@ fn simulate(scratch: &Scratch, control: &Control, tell: &impl Fn(&Control, &str,
 }
 
 fn with_chaos(wanted: &Wanted, tell: &(impl Fn(&Control, &str, Found) + Sync)) {
-    let (scratch, seed) = (Scratch::new(0), wanted.seed);
+    let (simulation, chaos) = (Scratch::new("0", Rig::Simulation), Scratch::new("chaos", Rig::Chaos));
+    let seed = wanted.seed;
     thread::scope(|scope| {
         let (built, to_run) = mpsc::channel::<(&Control, PathBuf)>();
         scope.spawn(move || {
@@ -149,11 +150,11 @@ fn with_chaos(wanted: &Wanted, tell: &(impl Fn(&Control, &str, Found) + Sync)) {
             }
         });
         for control in &wanted.controls {
-            if !simulate(&scratch, control, tell) {
+            if !simulate(&simulation, control, tell) {
                 continue;
             }
             if control.chaos.is_some() {
-                match scratch.apply(control, Part::All).and_then(|()| scratch.chaos(&control.name)) {
+                match chaos.apply(control).and_then(|()| chaos.chaos(&control.name)) {
                     Ok(program) => built.send((control, program)).expect("the other thread waits for programs"),
                     Err(problem) => tell(control, "chaos", Err(problem)),
                 }

@@ -2,6 +2,9 @@
 //!
 //! The copy and its build output are kept between controls and between runs. Only files that differ are written, so
 //! little must be built again.
+//!
+//! A copy for the simulation has the library twice: whole, for the fixtures, and broken, as a package of its own. So
+//! only one crate is built for each control.
 
 use std::collections::HashMap;
 use std::env;
@@ -26,25 +29,37 @@ pub(crate) struct Scratch {
     programs: PathBuf,
     /// The folder of the broken scripts. The simulation reads them when it runs, so they need no build.
     scripts: PathBuf,
+    rig: Rig,
 }
 
-/// The part of a control that is applied to the copy.
+/// What a copy is built for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    All,
-    /// The changes of code only. The simulation reads changed scripts from another folder.
-    Code,
+pub(crate) enum Rig {
+    /// The simulation of the package [`BROKEN`]. Only changes of code are applied.
+    Simulation,
+    /// The chaos run. All changes are applied to the library itself.
+    Chaos,
+}
+
+/// The folder and the name of the broken library in a copy for the simulation.
+const BROKEN: &str = "broken";
+const LIBRARY: &str = "redlock-sync";
+
+/// The manifests of a copy with a broken library.
+struct Manifests {
+    root: Vec<u8>,
+    broken: Vec<u8>,
 }
 
 impl Scratch {
-    /// Creates the copy with this number, or uses the existing one.
-    pub(crate) fn new(lane: usize) -> Self {
+    /// Creates the copy of this name, or uses the existing one.
+    pub(crate) fn new(name: &str, rig: Rig) -> Self {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
         let original_target = target_dir();
-        let lane = original_target.join("broken").join(lane.to_string());
+        let lane = original_target.join("broken").join(name);
         let [target, copy, programs, scripts] = ["target", "copy", "programs", "scripts"].map(|name| lane.join(name));
-        let scratch = Self { original, original_target, target, copy, programs, scripts };
+        let scratch = Self { original, original_target, target, copy, programs, scripts, rig };
         scratch.borrow_dependencies();
         scratch
     }
@@ -59,17 +74,38 @@ impl Scratch {
     }
 
     /// Makes the copy equal to the workspace with the changes of this control.
-    pub(crate) fn apply(&self, control: &Control, part: Part) -> Result<(), String> {
+    pub(crate) fn apply(&self, control: &Control) -> Result<(), String> {
         let mut changed = HashMap::new();
         for change in &control.changes {
-            let original = fs::read_to_string(self.original.join(&change.path));
-            let original = original.map_err(|error| format!("`{}` cannot be read: {error}", change.path))?;
-            changed.insert(PathBuf::from(&change.path), change.apply(&original)?.into_bytes());
+            let text = change.apply(&self.read(&change.path)?)?;
+            changed.insert(PathBuf::from(&change.path), text.into_bytes());
         }
-        let scripts: HashMap<_, _> = changed.extract_if(|path, _| part == Part::Code && is_script(path)).collect();
-        self.write_scripts(&scripts)
-            .and_then(|()| self.mirror(Path::new(""), &changed))
-            .map_err(|error| format!("the copy of the workspace cannot be made: {error}"))
+        let done = match self.rig {
+            Rig::Simulation => {
+                let scripts: HashMap<_, _> = changed.extract_if(|path, _| is_script(path)).collect();
+                let manifests = self.manifests_with_broken()?;
+                changed.extend([(Path::new(LIBRARY).join("Cargo.toml"), manifests.broken)]);
+                self.write_scripts(&scripts)
+                    .and_then(|()| {
+                        self.mirror("".as_ref(), "".as_ref(), &[("Cargo.toml".into(), manifests.root)].into())
+                    })
+                    .and_then(|()| self.mirror(LIBRARY.as_ref(), BROKEN.as_ref(), &changed))
+            }
+            Rig::Chaos => self.mirror("".as_ref(), "".as_ref(), &changed),
+        };
+        done.map_err(|error| format!("the copy of the workspace cannot be made: {error}"))
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        fs::read_to_string(self.original.join(path)).map_err(|error| format!("`{path}` cannot be read: {error}"))
+    }
+
+    fn manifests_with_broken(&self) -> Result<Manifests, String> {
+        let root = self.read("Cargo.toml")?.replacen("members = [", &format!("members = [\"{BROKEN}\", "), 1);
+        let broken = self.read(&format!("{LIBRARY}/Cargo.toml"))?;
+        let broken = broken.replacen(&format!("name = \"{LIBRARY}\""), &format!("name = \"{BROKEN}\""), 1);
+        let broken = format!("{broken}\n[lib]\nname = \"redlock_sync\"\n");
+        Ok(Manifests { root: root.into_bytes(), broken: broken.into_bytes() })
     }
 
     fn write_scripts(&self, scripts: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
@@ -82,25 +118,26 @@ impl Scratch {
             .try_for_each(|(path, text)| fs::write(self.scripts.join(path.file_name().unwrap_or_default()), text))
     }
 
-    /// Makes a folder of the copy equal to that of the workspace, except for the changed files. Hidden files and build
-    /// output are left out.
-    fn mirror(&self, folder: &Path, changed: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
-        fs::create_dir_all(self.copy.join(folder))?;
-        for path in paths(&self.copy, folder)?.iter().filter(|path| !self.original.join(path).exists()) {
-            let gone = self.copy.join(path);
+    /// Makes the folder `to` of the copy equal to the folder `from` of the workspace, except for the changed files.
+    /// Hidden files and build output are left out.
+    fn mirror(&self, from: &Path, to: &Path, changed: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
+        let (original, copy) = (self.original.join(from), self.copy.join(to));
+        fs::create_dir_all(&copy)?;
+        for name in names(&copy)?.iter().filter(|name| *name != BROKEN && !original.join(name).exists()) {
+            let gone = copy.join(name);
             if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) }?;
         }
-        for path in paths(&self.original, folder)? {
-            let (from, to) = (self.original.join(&path), self.copy.join(&path));
-            if from.is_dir() {
-                if from != self.original_target {
-                    self.mirror(&path, changed)?;
+        for name in names(&original)? {
+            let (source, target) = (original.join(&name), copy.join(&name));
+            if source.is_dir() {
+                if source != self.original_target {
+                    self.mirror(&from.join(&name), &to.join(&name), changed)?;
                 }
                 continue;
             }
-            let text = changed.get(&path).map_or_else(|| fs::read(&from), |text| Ok(text.clone()))?;
-            if !fs::read(&to).is_ok_and(|old| old == text) {
-                fs::write(to, text)?;
+            let text = changed.get(&from.join(&name)).map_or_else(|| fs::read(&source), |text| Ok(text.clone()))?;
+            if !fs::read(&target).is_ok_and(|old| old == text) {
+                fs::write(target, text)?;
             }
         }
         Ok(())
@@ -120,9 +157,9 @@ impl Scratch {
         Ok(program)
     }
 
-    /// Builds the tests of the library, and runs the simulation with these settings.
+    /// Builds the tests of the broken library, and runs the simulation with these settings.
     pub(crate) fn simulation(&self, settings: &str) -> Result<Output, String> {
-        let words = ["test", "--package", "redlock-sync", "--lib", "simulation::schedules::nothing_is_violated"];
+        let words = ["test", "--package", BROKEN, "--lib", "simulation::schedules::nothing_is_violated"];
         let settings = settings.split_whitespace().filter_map(|setting| setting.split_once('='));
         output(self.cargo(&words).envs(settings).env("REDLOCK_SIM_SCRIPTS", &self.scripts))
     }
@@ -162,9 +199,9 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The paths in a folder, relative to `root`. Hidden files and build output are left out.
-fn paths(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let names = fs::read_dir(root.join(folder))?.map(|file| Ok(file?.file_name())).collect::<io::Result<Vec<_>>>()?;
+/// The names in a folder. Hidden files and build output are left out.
+fn names(folder: &Path) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(folder)?.map(|file| Ok(file?.file_name())).collect::<io::Result<Vec<_>>>()?;
     let is_source = |name: &OsString| name != "target" && !name.as_encoded_bytes().starts_with(b".");
-    Ok(names.into_iter().filter(is_source).map(|name| folder.join(name)).collect())
+    Ok(names.into_iter().filter(is_source).collect())
 }
