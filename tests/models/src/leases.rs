@@ -9,6 +9,8 @@
 //! 3. A handler of a loss was called once for a loss, and not for an orderly end.
 //! 4. The place of the queue head was released, and no thread waits.
 
+mod guard;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,8 +18,9 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
+pub(crate) use self::guard::Guard;
 use crate::clock::{Clock, Tick};
-use crate::error::{Error, LostReason};
+use crate::error::LostReason;
 use crate::fork::ForkGuard;
 use crate::handover::thread_queue::{QueueOutcome, ThreadQueues};
 use crate::key::Key;
@@ -100,15 +103,6 @@ impl Watch {
         self.is_over.store(true, Ordering::SeqCst);
         self.check();
     }
-}
-
-/// A guard.
-pub(crate) struct Guard {
-    rig: Rig,
-    lease: Lease,
-    watch: Arc<Watch>,
-    /// The rounds of the token until the lock was acquired, and the renewals that this guard has waited for.
-    rounds: usize,
 }
 
 impl Rig {
@@ -277,60 +271,6 @@ impl Rig {
     /// False for a token of an attempt that was not won.
     fn has_had(&self, token: &str) -> bool {
         self.watches.lock().iter().any(|watch| watch.inner.id.as_str() == token)
-    }
-}
-
-impl Guard {
-    pub(crate) fn token(&self) -> &str {
-        self.lease.inner().id.as_str()
-    }
-
-    /// Lets time pass until the next renewal is due, and no further. Waits until it was sent.
-    pub(crate) fn renewed(&mut self) {
-        let (server, token) = (self.rig.server(), self.token());
-        let last = server.rounds(token)[self.rounds - 1];
-        world::pass_until(last.after(self.rig.options.lease / RENEW_DIVISOR));
-        server.until_rounds(token, self.rounds + 1);
-        self.rounds += 1;
-    }
-
-    /// Relies on the lock for a moment. No other thread does so at that time.
-    fn hold(&self) {
-        let was_held = std::mem::replace(&mut *self.rig.is_held.lock(), true);
-        assert!(!was_held, "two hold the lock");
-        *self.rig.is_held.lock() = false;
-    }
-
-    pub(crate) fn unlock(self) -> Result<(), Error> {
-        let outcome = self.lease.release();
-        self.watch.is_orderly.store(outcome.is_ok(), Ordering::SeqCst);
-        self.watch.over();
-        match &outcome {
-            Ok(()) | Err(Error::Unconfirmed { .. }) => {}
-            Err(error) => assert!(error.is_lost(), "{error}"),
-        }
-        outcome
-    }
-
-    fn drop(self) {
-        let Guard { lease, watch, .. } = self;
-        drop(lease);
-        watch.is_orderly.store(watch.told() == 0 && watch.is_released(), Ordering::SeqCst);
-        watch.over();
-    }
-
-    /// Ends the guard in one of the two ways.
-    pub(crate) fn end(self) {
-        if thread_rng().r#gen() { self.drop() } else { _ = self.unlock() }
-    }
-
-    fn watch(&self) -> JoinHandle<()> {
-        let watch = Arc::clone(&self.watch);
-        thread::spawn(move || {
-            for _ in 0..3 {
-                watch.check();
-            }
-        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Models of the threads that renew leases, with real leases on one server: `lease/renewal.rs`. Each lease is renewed when
-//! that is due, and not before. Time passes only where a model says so.
+//! Models of the threads that renew leases, with real leases on one server: `lease/renewal.rs`. Each lease is renewed
+//! when that is due, and not before. Time passes only where a model says so.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::options::LockOptions;
 use crate::queue::all;
 use crate::world;
 
-/// Leases that are renewed after shorter and longer times than the sleeps of a thread. One of these times is longer than
-/// an idle thread stays.
+/// Leases that are renewed after shorter and longer times than the sleeps of a thread. One of these times is longer
+/// than an idle thread stays.
 const LEASES: [Duration; 4] =
     [Duration::from_millis(60), Duration::from_millis(2700), Duration::from_millis(7500), Duration::from_secs(36)];
 
@@ -51,7 +51,7 @@ pub fn one_after_the_other() {
     end(rig, 0);
 }
 
-/// Several guards exist at the same time, each with a renewal thread of its own, which may have had another lease before.
+/// Several guards exist at the same time, each with a renewal thread of its own. It may have had another lease before.
 pub fn side_by_side() {
     let rig = Rig::new(with(LONGEST));
     let threads = ["a", "b"].map(|key| {

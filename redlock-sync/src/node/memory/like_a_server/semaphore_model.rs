@@ -1,5 +1,6 @@
-//! What the scripts of a semaphore must do, by a reference that predicts the slots that are lent, the waits, the messages
-//! and the replies. The simulation misses much of it: a slot that is given to no wait is free for a later attempt.
+//! What the scripts of a semaphore must do, by a reference that predicts the slots that are lent, the waits, the
+//! messages and the replies. The simulation misses much of it: a slot that is given to no wait is free for a later
+//! attempt.
 
 use std::collections::BTreeMap;
 
