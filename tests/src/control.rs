@@ -264,6 +264,24 @@ mod tests {
     }
 
     #[test]
+    fn each_patch_applies_to_the_code() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let applied = all().into_iter().flat_map(|control| control.changes).map(|change| {
+            change.apply(&fs::read_to_string(workspace.join(&change.path)).map_err(|error| error.to_string())?)
+        });
+        let wrong: Vec<String> = applied.filter_map(Result::err).collect();
+        assert!(wrong.is_empty(), "adapt these patches in tests/controls:\n{}", wrong.join("\n"));
+    }
+
+    /// A second control for the same guarantee would cost time and show nothing else.
+    #[test]
+    fn each_control_has_a_guarantee_of_its_own() {
+        let mut guarantees: Vec<String> = all().into_iter().map(|control| control.guarantee).collect();
+        guarantees.sort_unstable();
+        assert_eq!(guarantees.windows(2).find(|pair| pair[0] == pair[1]), None);
+    }
+
+    #[test]
     fn a_hunk_applies_where_its_lines_stand_once() {
         let change = &parse(HEAD, PATCH).unwrap().changes[0];
         assert_eq!(change.apply("0\na\nb\nc\n1\nd\n"), Ok("0\na\nc\n1\ne\nf\n".to_owned()));
