@@ -1,5 +1,5 @@
-//! Tests of clients against real servers, on a clock that the test moves. They show a machine that sleeps (row 13 of
-//! the table in `guarantees.md`).
+//! Tests of clients against real servers, on a clock that the test moves. They show a machine that sleeps (fault 13 of
+//! `guarantees.md`).
 
 use std::fmt::Debug;
 use std::ops::Deref;
