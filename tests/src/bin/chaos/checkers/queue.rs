@@ -44,10 +44,10 @@ pub(super) fn lost(history: &History) -> Verdict {
             *until = end.until().max(*until);
         }
     }
-    let lost = history.pushes.iter().filter(|push| last.get(&push.task).is_none_or(|until| *until < push.from));
+    let forgotten = history.pushes.iter().filter(|push| last.get(&push.task).is_none_or(|until| *until < push.from));
     let what = "it was pushed, and no accepted end follows";
     Verdict {
-        violations: lost.map(|push| of_task(history, push.from, what, push.task)).collect(),
+        violations: forgotten.map(|push| of_task(history, push.from, what, push.task)).collect(),
         judged: format!("{} pushes", history.pushes.len()),
         excused: false,
     }
