@@ -57,7 +57,7 @@ fn watch(guards: &[MutexGuard], span: Duration) -> Outcome<Vec<u64>> {
     let before = clock::process_cpu();
     let end = clock::now() + clock::nanos(span);
     while clock::now() < end {
-        let least = guards.iter().map(MutexGuard::remaining).min().unwrap_or_default();
+        let least = guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default();
         latest = latest.max(due.saturating_sub(least));
         thread::sleep(LOOK);
     }

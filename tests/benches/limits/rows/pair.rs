@@ -76,7 +76,7 @@ pub(super) fn kinds(plan: Plan) -> Outcome<Vec<Line>> {
     };
     Ok(vec![
         line("read and unlock, p50", &mut || Ok(shared.read()?.unlock().map(drop)?))?,
-        line("write and unlock, p50", &mut || Ok(shared.write()?.unlock()?))?,
+        line("write and unlock, p50", &mut || Ok(shared.write()?.unlock().map(drop)?))?,
         line("acquire and release one of ten permits, p50", &mut || Ok(permits.acquire()?.release()?))?,
     ])
 }
@@ -101,6 +101,6 @@ pub(super) fn observed(plan: Plan) -> Outcome<Vec<Line>> {
         |samples: &mut Vec<u64>| pairs(&observed, BLOCK, samples),
     );
     let rounds = p50_in_turns(plan.rounds(), plan.count(50), &mut raw, &mut ours)?;
-    let added = rounds.differences();
+    let added = rounds.ours.iter().zip(&rounds.raw).map(|(ours, raw)| ours - raw).collect();
     Ok(vec![Line::alone("lock and unlock: longer by, p50", "us", added).gate(Gate::AtMost(2.0))])
 }
