@@ -13,20 +13,9 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A figure without a raw limit.
-    pub fn alone(ours: Vec<f64>) -> Self {
-        Self { ours, raw: Vec::new() }
-    }
-
     /// The ratio of ours to raw, for each round. A disturbance in a round affects both values.
     pub fn ratios(&self) -> Vec<f64> {
         self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours / raw).collect()
-    }
-
-    /// The difference between ours and raw, for each round.
-    #[must_use]
-    pub fn differences(&self) -> Self {
-        Self::alone(self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours - raw).collect())
     }
 
     /// Adds the values of one round.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redlock_sync::{MutexGuard, Redlock};
 use redlock_tests::Server;
-use redlock_tests::bench::counts::commands;
+use redlock_tests::bench::counts::requests;
 use redlock_tests::bench::stats::float;
 use redlock_tests::bench::table::{Gate, Line};
 use redlock_tests::bench::worker::{Worker, answer_orders};
@@ -31,13 +31,13 @@ fn wait(what: &'static str, plan: Plan, server: &Server) -> Outcome<Vec<Line>> {
     let mut waiters = Worker::start("waiters", &[what.to_owned(), server.url()])?;
     thread::sleep(SETTLE);
     let span = plan.span(SPAN);
-    let before = commands(server);
+    let before = requests(server);
     waiters.order(&clock::nanos(span).to_string())?;
     let used = waiters.answer(span + Duration::from_secs(30))?;
-    let sent = float(commands(server) - before) / span.as_secs_f64();
+    let sent = float(requests(server) - before) / span.as_secs_f64();
     let cpu = float(used[0]) / float(clock::nanos(span)) * 100.0;
     Ok(vec![
-        Line::alone(format!("for {what}: commands of the server"), "/s", vec![sent]).gate(Gate::AtMost(10.0)),
+        Line::alone(format!("for {what}: requests to the server"), "/s", vec![sent]).gate(Gate::AtMost(10.0)),
         Line::alone(format!("for {what}: processor time, of one core"), "%", vec![cpu]).gate(Gate::AtMost(5.0)),
     ])
 }

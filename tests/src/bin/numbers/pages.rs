@@ -90,7 +90,7 @@ const FIRST: [[&str; 4]; 12] = [
         "processor time, of one core",
         "bare extensions",
     ],
-    ["1 000 threads wait: commands of the server, per second", "idle", "for locks: commands of the server", ""],
+    ["1 000 threads wait: requests to the server, per second", "idle", "for locks: requests to the server", ""],
     ["jobs per second, a worker of 8 threads", "queues", "redlock-sync, 8 at once: jobs ended", "BullMQ for Rust"],
 ];
 
