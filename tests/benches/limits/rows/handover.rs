@@ -39,8 +39,8 @@ pub(super) fn one_node(plan: Plan) -> Outcome<Vec<Line>> {
         wait.push(ours.longest_wait_ms, raw.longest_wait_ms);
     }
     Ok(vec![
-        Line::beside("locks per second", "/s", rate, RAW).gate(Gate::RatioAtLeast(0.85)),
-        Line::beside("from a release to the next holder, p50", "us", gap, RAW).gate(Gate::RatioAtMost(2.5)),
+        Line::beside("locks per second", "/s", rate, RAW).gate(Gate::RatioAtLeast(0.75)),
+        Line::beside("from a release to the next holder, p50", "us", gap, RAW).gate(Gate::RatioAtMost(3.5)),
         Line::beside("the same, p95", "us", late, RAW),
         Line::beside("Jain index of the processes", "", jain, RAW).gate(Gate::AtLeast(0.99)),
         Line::beside("longest wait", "ms", wait, RAW).gate(Gate::AtMost(50.0)),

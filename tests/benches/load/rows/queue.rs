@@ -23,9 +23,9 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let mut lines = pairs(plan, &Server::start())?;
     let server = Server::start();
     let mut waited = Rounds::default();
-    for _ in 0..plan.rounds() {
+    for round in 0..plan.rounds() {
         let raw = hops(&server, plan.count(PUSHES))?;
-        waited.push(p50_us(&claims(&server, plan.count(PUSHES))?), p50_us(&raw));
+        waited.push(p50_us(&claims(&server, &format!("waited{round}"), plan.count(PUSHES))?), p50_us(&raw));
     }
     lines.push(Line::beside("from a push to the claim that waits for it, p50", "us", waited, "LPUSH to BLPOP"));
     Ok(lines)
@@ -69,9 +69,10 @@ fn hops(server: &Server, count: usize) -> Outcome<Vec<u64>> {
     one_by_one(count, move || to.pop().map(drop), || from.push())
 }
 
-/// Measures from before a push to the return of the claim that waits for it.
-fn claims(server: &Server, count: usize) -> Outcome<Vec<u64>> {
-    let (pushing, waiting) = (queue(server, "waited")?, queue(server, "waited")?);
+/// Measures from before a push to the return of the claim that waits for it. The queue must be empty, and its last job
+/// is not ended.
+fn claims(server: &Server, name: &str, count: usize) -> Outcome<Vec<u64>> {
+    let (pushing, waiting) = (queue(server, name)?, queue(server, name)?);
     let mut ended: Option<Job> = None;
     let claim = move || {
         // The job before is ended here, so that the measured time does not contain it.

@@ -54,12 +54,12 @@ fn main() -> ExitCode {
         ["worker", ..] => worker::main(&args[1..]),
         ["--draw"] => write(),
         [] | ["--quick"] => {
+            life_run::run();
             let failed = runs::all(words == ["--quick"]);
             if !failed.is_empty() {
                 eprintln!("no page is written, since these failed: {}", failed.join(", "));
                 return ExitCode::FAILURE;
             }
-            life_run::run();
             write();
         }
         _ => panic!("`--quick`, `--draw`, or nothing"),
