@@ -1,4 +1,4 @@
-//! Each model is searched to its end. `rules.rs` searches it again without each of its rules.
+//! Each model is searched to its end. `rules/main.rs` searches it again without each of its rules.
 #![allow(missing_docs)]
 
 use redlock_proof::rules::{ALL_OF_SEVERAL, ALL_OF_SINGLE, SEVERAL, SINGLE, several, single};
