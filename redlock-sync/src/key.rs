@@ -229,10 +229,22 @@ mod tests {
             "{a}::writers",
             "{a}:latch_waits",
             "{a}:done",
+            "{a}:waits:-1",
+            "user:{7}:cart::waits:-800:0123456789abcdef0123456789abcdef 0123456789abcdef0123456789abcdef",
         ] {
             assert!(Key::new("", taken).is_err(), "{taken}");
         }
-        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:waits"] {
+        for free in [
+            "order:fence",
+            "{a}:fences",
+            "fence",
+            "{a}fence",
+            "user:{7}:fence",
+            "a::fence",
+            "{a}:b:waits",
+            "a:waits:-1",
+            "a:-1",
+        ] {
             assert!(Key::new("", free).is_ok(), "{free}");
         }
     }

@@ -73,9 +73,12 @@ pub(crate) fn helper(name: &str, suffix: &str) -> String {
     if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }
 
-/// True for a name that [`helper`] could have made for another lock.
+/// True for a name that [`helper`] could have made for another lock, and for that of the mark of a wait that polls: the
+/// key of its queue, `:-` and more (`lua/push.lua`).
 pub(crate) fn is_helper(name: &str) -> bool {
+    let is_queue = |name: &str| owner(name, "waits").is_some();
     HELPERS.iter().chain(&OF_QUEUES).any(|suffix| owner(name, suffix).is_some())
+        || name.match_indices(":-").any(|(at, _)| name.get(..at).is_some_and(is_queue))
 }
 
 /// The name from which [`helper`] made this key with this suffix.
