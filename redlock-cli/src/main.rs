@@ -9,17 +9,7 @@
 //!    queues of tasks.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::print_stdout,
-        clippy::print_stderr,
-        clippy::dbg_macro,
-        clippy::todo,
-        clippy::unimplemented,
-        clippy::unreachable
-    )
-)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::unreachable))]
 #![allow(clippy::disallowed_methods, reason = "waits by the real clock")]
 
 mod args;

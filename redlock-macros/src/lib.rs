@@ -19,17 +19,7 @@
 //! `__private/policy.rs`.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::print_stdout,
-        clippy::print_stderr,
-        clippy::dbg_macro,
-        clippy::todo,
-        clippy::unimplemented,
-        clippy::unreachable
-    )
-)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::unreachable))]
 #![cfg_attr(
     test,
     allow(

@@ -202,17 +202,7 @@
 //! [tls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/guide.md#tls
 
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::print_stdout,
-        clippy::print_stderr,
-        clippy::dbg_macro,
-        clippy::todo,
-        clippy::unimplemented,
-        clippy::unreachable
-    )
-)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::unreachable))]
 // Where the documentation is hosted: says of each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -46,8 +46,10 @@ pub(super) fn one_stopped(plan: Plan) -> Outcome<Vec<Line>> {
     let locks = Redlock::builder().nodes(urls(&servers)).restart_guard(false).lease(LEASE).build()?;
     let mutex = locks.mutex("outage");
     let count = plan.count(500);
-    let (mut first, mut later) = (Vec::new(), Rounds::default());
-    let (mut alone, mut left) = (Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    let mut later = Rounds::default();
+    let mut alone = Vec::new();
+    let mut left = Vec::new();
     p50(&mutex, count)?;
     for round in 0..LONG_ROUNDS {
         let sick = &servers[round % NODES];

@@ -23,7 +23,8 @@ const LEASE: Duration = Duration::from_secs(3);
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let mut sides = Sides::start(THREADS)?;
     let held = Held::take(&sides.ours.locks, LEASE)?;
-    let (mut rate, mut sum) = (Rounds::default(), Tally::default());
+    let mut rate = Rounds::default();
+    let mut sum = Tally::default();
     for _ in 0..ROUNDS {
         let (of_raw, _) = sides.raw(WORK, plan.span(BLOCK))?;
         let (of_ours, tally) = sides.ours.block(WORK, plan.span(BLOCK))?;
@@ -49,7 +50,8 @@ const ENOUGH: f64 = 0.8;
 pub(super) fn stopped(plan: Plan) -> Outcome<Vec<Line>> {
     let mut ours = Ours::start(STOPPED_THREADS)?;
     let held = Held::take(&ours.locks, LONG_LEASE)?;
-    let (mut back, mut sum) = (Vec::new(), Tally::default());
+    let mut back = Vec::new();
+    let mut sum = Tally::default();
     for _ in 0..if plan.quick { 1 } else { 3 } {
         let (after_ms, tally) = stop(&mut ours)?;
         back.push(after_ms);

@@ -20,7 +20,8 @@ const BLOCKS: u64 = 2;
 const MANY: u16 = 32;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
-    let (mut lines, mut failed) = (Vec::new(), Tally::default());
+    let mut lines = Vec::new();
+    let mut failed = Tally::default();
     for threads in THREADS {
         let [unlock, drop, rslock] = measure(plan, threads, &mut failed)?;
         let line = |what: &str, rounds| Line::beside(format!("{threads}: {what}"), "/s", rounds, RAW);

@@ -74,7 +74,8 @@ fn random_calls_are_alike<K: Kind>(runs: u64, calls: usize) {
         repeat(|run| {
             fastrand::seed(seed);
             pair.call(&clear::<K>(), "", run);
-            let (mut kind, mut done) = (K::of_run(seed), String::new());
+            let mut kind = K::of_run(seed);
+            let mut done = String::new();
             for _ in 0..calls {
                 let Drawn { call, pause } = kind.draw();
                 _ = writeln!(done, "{} {:?}", name(&call), call.args());

@@ -31,7 +31,9 @@ impl Kind for Mutex {
     }
 
     fn draw(&mut self) -> Drawn {
-        let (several, token, wait) = (self.several, any(&TOKENS), any(&WAITS));
+        let several = self.several;
+        let token = any(&TOKENS);
+        let wait = any(&WAITS);
         let entry = any_entry(wait);
         let call = match fastrand::u32(0..33) {
             0..3 => take(token),
@@ -430,7 +432,9 @@ fn adoption() -> Scenario {
 fn look() -> Scenario {
     let key = key();
     let side = |mode| Protocol::ReadWrite(ReadWrite::new(key.clone(), mode, false));
-    let (mutex, writer, reader) = (Protocol::Mutex(exclusive()), side(Mode::Exclusive), side(Mode::Joint));
+    let mutex = Protocol::Mutex(exclusive());
+    let writer = side(Mode::Exclusive);
+    let reader = side(Mode::Joint);
     let permits = Permits {
         key: key.clone(),
         total: 5,

@@ -43,7 +43,8 @@ fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
         page
     };
     let mut page = read(page("0", &["*".to_owned()], None));
-    let (mut calls, mut all) = (1, page.listed.len());
+    let mut calls = 1;
+    let mut all = page.listed.len();
     while let Some((told, keys)) = page.more.pop_first() {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         page = read(more(&keys, false, told));

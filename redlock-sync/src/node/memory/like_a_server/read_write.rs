@@ -27,7 +27,8 @@ impl Kind for ReadWrite {
     }
 
     fn draw(&mut self) -> Drawn {
-        let (token, wait) = (any(&["a", "b", "c", "d"]), any(&WAITS));
+        let token = any(&["a", "b", "c", "d"]);
+        let wait = any(&WAITS);
         let entry = any_entry(wait);
         let lock = side(any(&[Mode::Shared, Mode::Exclusive]), self.several);
         let next = grant(false, self.several);
@@ -181,7 +182,8 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 fn more_scenarios() -> Vec<Scenario> {
-    let (reader, writer) = (side(Mode::Shared, false), side(Mode::Exclusive, false));
+    let reader = side(Mode::Shared, false);
+    let writer = side(Mode::Exclusive, false);
     vec![
         (
             "what has ended is not there",
@@ -271,7 +273,8 @@ fn a_second_copy_of_a_call_takes_nothing_from_others() {
     };
     for seed in 0..100 * FACTOR {
         fastrand::seed(seed);
-        let (mut kind, mut memory) = (ReadWrite::of_run(seed), in_memory());
+        let mut kind = ReadWrite::of_run(seed);
+        let mut memory = in_memory();
         listen_in_memory(&mut memory);
         for _ in 0..CALLS {
             let call = kind.draw().call;
